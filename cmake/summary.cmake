@@ -1,0 +1,13 @@
+# One line for each choice that the user may want to change.
+if(NVTX3_INCLUDE_DIR)
+  set(_nvtx "found")
+else()
+  set(_nvtx "not found, ranges are no-ops")
+endif()
+message(STATUS "Warpmeter ${PROJECT_VERSION} (${CMAKE_BUILD_TYPE})")
+message(STATUS "  CUDA: ${WARPMETER_CUDA_CHOICE}")
+message(STATUS "  OpenBLAS: ${OPENBLAS_LIBRARY}")
+message(STATUS "  NVTX: ${_nvtx}")
+if(WARPMETER_SANITIZE)
+  message(STATUS "  Sanitizers: ${WARPMETER_SANITIZE}")
+endif()

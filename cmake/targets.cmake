@@ -1,0 +1,43 @@
+# warpmeter_library(NAME SOURCES... [CUDA sources...] [LINK targets...]): a static library of one room.
+function(warpmeter_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;CUDA;LINK" ${ARGN})
+  if(WARPMETER_CUDA_ENABLED)
+    list(APPEND ARG_SOURCES ${ARG_CUDA})
+  endif()
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC warpmeter_options ${ARG_LINK})
+  if(WARPMETER_CUDA_ENABLED)
+    target_compile_definitions(${name} PRIVATE WARPMETER_CUDA=1)
+  else()
+    target_compile_definitions(${name} PRIVATE WARPMETER_CUDA=0)
+  endif()
+endfunction()
+
+# warpmeter_tool(NAME SOURCES... LINK...): a program in build/bin.
+function(warpmeter_tool name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE warpmeter_options ${ARG_LINK})
+endfunction()
+
+# warpmeter_isa_variants(TARGET FILE): compiles FILE once for each x86-64 level, with WM_ISA naming it (avx512, avx2,
+# generic); elsewhere once, as generic. The file puts everything in a namespace of that name; the caller picks at run
+# time. These files alone may use wider instructions than the base level.
+function(warpmeter_isa_variants target file)
+  get_filename_component(stem ${file} NAME_WE)
+  set(variants generic)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    list(APPEND variants avx2 avx512)
+  endif()
+  set(flags_generic "")
+  set(flags_avx2 -march=x86-64-v3)
+  set(flags_avx512 -march=x86-64-v4 -mprefer-vector-width=512)
+  foreach(isa IN LISTS variants)
+    set(object ${target}_${stem}_${isa})
+    add_library(${object} OBJECT ${file})
+    target_link_libraries(${object} PRIVATE $<TARGET_PROPERTY:${target},LINK_LIBRARIES>)
+    target_compile_definitions(${object} PRIVATE WM_ISA=${isa} WM_ISA_${isa}=1)
+    target_compile_options(${object} PRIVATE ${flags_${isa}} -ffp-contract=fast)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${object}>)
+  endforeach()
+endfunction()

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/runtime/device.hpp"
+#include "kernels/runtime/dtype.hpp"
+#include "reports/model.hpp"
+#include "reports/writer.hpp"
+#include "tools/harness/option_table.hpp"
+
+namespace warpmeter::harness {
+
+enum class TimerKind : std::uint8_t { device, wall };
+enum class CacheState : std::uint8_t { cold, hot };
+
+/// The options that every tool shares, read and checked.
+struct Settings {
+  Device device;
+  bool device_was_auto = false;
+  std::vector<DType> dtypes;
+  std::uint64_t seed = 0;
+  std::int64_t warmup = 10;
+  std::optional<std::int64_t> steps;  ///< none: adaptive
+  double max_noise = 0.005;           ///< IQR / median, a fraction
+  double max_time_s = 2;              ///< a phase
+  TimerKind timer = TimerKind::device;
+  CacheState cache = CacheState::hot;  ///< default: cold on GPUs, hot on the CPU
+  std::uint64_t memory_limit = 0;      ///< 0: none
+  bool isolate = false;
+  std::optional<double> row_timeout_s;  ///< ends a row's process; needs isolate
+  bool check = true;
+  reports::Format format = reports::Format::md;
+  std::vector<std::string> outputs;
+  std::vector<std::string> columns;
+  bool wide = false;
+  bool samples = false;
+  std::string resume;  ///< a path or empty
+  bool dry_run = false;
+  int isolated_child_fd = -1;  ///< this process is the child: its row goes there
+};
+
+/// Adds the shared options. `dtypes` are those that the tool knows.
+void add_shared_options(OptionTable& table);
+/// Reads them. Throws UsageError: device not there, contradictions (both flags named), outputs that cannot be written
+/// are found later by opening them.
+[[nodiscard]] Settings read_settings(const OptionTable& table);
+/// As they stand in the document.
+[[nodiscard]] reports::Object describe(const Settings& settings);
+
+}  // namespace warpmeter::harness

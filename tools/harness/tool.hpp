@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/harness/option_table.hpp"
+#include "tools/harness/sweep.hpp"
+
+namespace warpmeter::harness {
+
+/// A program of the suite: options -> cases -> sweep -> report. main() is `return run_tool(MyTool(), argc, argv);`.
+class Tool {
+ public:
+  virtual ~Tool() = default;
+  [[nodiscard]] virtual std::string name() const = 0;
+  [[nodiscard]] virtual std::string summary() const = 0;  ///< first line of --help
+  /// The tool's own options, presets and examples; the shared ones are there already.
+  virtual void add_options(OptionTable& table) const = 0;
+  /// The preset in force when none is named.
+  [[nodiscard]] virtual std::string default_preset(Device device) const = 0;
+  /// Text of --list.
+  [[nodiscard]] virtual std::string list(const OptionTable& table) const = 0;
+  /// The configurations, checked: throws UsageError before anything is measured.
+  [[nodiscard]] virtual std::vector<std::unique_ptr<Case>> cases(const OptionTable& table,
+                                                                 const Settings& settings) const = 0;
+  [[nodiscard]] virtual reports::TableLayout layout() const = 0;
+  [[nodiscard]] virtual std::vector<std::string> row_keys() const = 0;
+};
+
+/// Parses, measures, reports. Returns the exit status of design's table; catches everything.
+int run_tool(const Tool& tool, int argc, const char* const* argv);
+
+}  // namespace warpmeter::harness

@@ -11,3 +11,5 @@ message(STATUS "  NVTX: ${_nvtx}")
 if(WARPMETER_SANITIZE)
   message(STATUS "  Sanitizers: ${WARPMETER_SANITIZE}")
 endif()
+# For scripts/run, which shows this line alone.
+set(WARPMETER_CUDA_SAYS "${WARPMETER_CUDA_CHOICE}" CACHE INTERNAL "What was decided about CUDA")

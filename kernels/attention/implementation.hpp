@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "kernels/attention/problem.hpp"
+#include "kernels/runtime/compute_path.hpp"
 #include "kernels/runtime/context.hpp"
 
 namespace warpmeter::attention {
@@ -54,6 +55,9 @@ class Implementation {
 
   /// What would run: "flash_cpu_avx512". Valid when supported.
   [[nodiscard]] virtual std::string kernel(const AttentionProblem& problem, Pass pass) const = 0;
+
+  /// The arithmetic of its matrix products. By default fp32 on the CPU, and by the problem's dtype on CUDA.
+  [[nodiscard]] virtual ComputePath compute_path(const AttentionProblem& problem, Pass pass) const;
 
   /// `for_backward`: the forward keeps what its backward needs.
   [[nodiscard]] virtual MemoryPlan memory_plan(const AttentionProblem& problem, bool for_backward) const = 0;

@@ -2,15 +2,12 @@
 
 #include <optional>
 
+#include "kernels/runtime/compute_path.hpp"
 #include "kernels/runtime/context.hpp"
 #include "reports/model.hpp"
 #include "tools/harness/sampler.hpp"
 
 namespace warpmeter::harness {
-
-/// How the arithmetic of a row is done: which matmul ceiling it is held against.
-enum class ComputePath : std::uint8_t { fp32, tf32, tf32x3, half };  ///< tf32x3 counts as tf32 / 3
-[[nodiscard]] std::string_view name(ComputePath path) noexcept;
 
 /// Rates of this device, each measured once a run when first asked for: TFLOP/s of a large square matmul on random data
 /// for a compute path, GB/s (decimal) of a copy (bytes read plus bytes written) and of a read.

@@ -1,0 +1,302 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+/// A small portable vector of floats for files that warpmeter_isa_variants() compiles once an instruction set.
+///
+/// Everything lives in a namespace named by WM_ISA (avx512, avx2, generic) and is always inlined, so that the copies
+/// of one program never meet. For the same reason such files keep away from inline functions of the standard library
+/// (std::vector, std::function): the linker keeps one copy of those, perhaps the one with the wider instructions.
+///
+/// Source of exp: argument reduction by Cody and Waite, minimax polynomial after N. Juffa.
+#ifndef WM_ISA
+#define WM_ISA generic
+#define WM_ISA_generic 1
+#endif
+
+#define WM_INLINE [[gnu::always_inline]] inline
+
+namespace warpmeter::attention::WM_ISA {
+
+#if defined(WM_ISA_avx512)
+inline constexpr int kWidth = 16;
+// GCC 12 calls the unmasked forms' undefined source an uninitialized variable; a full zeroing mask costs nothing.
+inline constexpr __mmask16 kAllLanes = 0xFFFF;
+#elif defined(WM_ISA_avx2)
+inline constexpr int kWidth = 8;
+#else
+inline constexpr int kWidth = 4;
+#endif
+
+/// kWidth floats, 32-bit integers, 16-bit integers. Arithmetic, comparisons (lanes of 0 or -1) and `mask ? a : b` are
+/// the compiler's own (GCC vector extensions).
+using Vec = float __attribute__((vector_size(kWidth * 4)));
+using IntVec = std::int32_t __attribute__((vector_size(kWidth * 4)));
+using UintVec = std::uint32_t __attribute__((vector_size(kWidth * 4)));
+using ShortVec = std::uint16_t __attribute__((vector_size(kWidth * 2)));
+
+/// Storage of the 16-bit types: bits only, arithmetic happens in float.
+struct Bf16 {
+  std::uint16_t bits;
+};
+struct Fp16 {
+  std::uint16_t bits;
+};
+
+WM_INLINE Vec broadcast(float value) {
+  return value - Vec{};
+}  // x - 0 keeps -0 and NaN
+WM_INLINE IntVec broadcast_int(std::int32_t value) {
+  return value + IntVec{};
+}
+
+/// 0, 1, 2, ...: compare with broadcast_int(n) to mask the lanes under n.
+WM_INLINE IntVec lane_index() {
+  IntVec v{};
+  for (int i = 0; i < kWidth; ++i) v[i] = i;
+  return v;
+}
+
+template <class To, class From>
+WM_INLINE To bit_cast_vec(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  __builtin_memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+// --- arithmetic ----------------------------------------------------------------------------------------------------
+
+/// a * b + c, one rounding where the instruction set has it.
+WM_INLINE Vec fma(Vec a, Vec b, Vec c) {
+#if defined(WM_ISA_avx512)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(WM_ISA_avx2)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+/// The larger lane by lane; `b` where either is NaN.
+WM_INLINE Vec max(Vec a, Vec b) {
+#if defined(WM_ISA_avx512)
+  return _mm512_maskz_max_ps(kAllLanes, a, b);
+#elif defined(WM_ISA_avx2)
+  return _mm256_max_ps(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+
+/// The smaller lane by lane; `b` where either is NaN.
+WM_INLINE Vec min(Vec a, Vec b) {
+#if defined(WM_ISA_avx512)
+  return _mm512_maskz_min_ps(kAllLanes, a, b);
+#elif defined(WM_ISA_avx2)
+  return _mm256_min_ps(a, b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
+/// Sum of the lanes, by halves: the same bits on every call.
+WM_INLINE float reduce_add(Vec v) {
+#if defined(WM_ISA_avx512)
+  return _mm512_reduce_add_ps(v);
+#else
+  for (int half = kWidth / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) v[i] += v[i + half];
+  }
+  return v[0];
+#endif
+}
+
+WM_INLINE float reduce_max(Vec v) {
+#if defined(WM_ISA_avx512)
+  return _mm512_reduce_max_ps(v);
+#else
+  for (int half = kWidth / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) v[i] = v[i] > v[i + half] ? v[i] : v[i + half];
+  }
+  return v[0];
+#endif
+}
+
+// --- conversions ---------------------------------------------------------------------------------------------------
+
+WM_INLINE Vec widen_bf16(ShortVec bits) {
+  return bit_cast_vec<Vec>(__builtin_convertvector(bits, UintVec) << 16);
+}
+
+/// To nearest even; NaN stays NaN.
+WM_INLINE ShortVec narrow_bf16(Vec v) {
+  const UintVec bits = bit_cast_vec<UintVec>(v);
+  const UintVec rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+  const UintVec quiet = (bits >> 16) | 0x40u;
+  return __builtin_convertvector((bits & 0x7FFFFFFFu) > 0x7F800000u ? quiet : rounded, ShortVec);
+}
+
+WM_INLINE Vec widen_fp16(ShortVec bits) {
+#if defined(WM_ISA_avx512)
+  return _mm512_maskz_cvtph_ps(kAllLanes, bit_cast_vec<__m256i>(bits));
+#elif defined(WM_ISA_avx2)
+  return _mm256_cvtph_ps(bit_cast_vec<__m128i>(bits));
+#else
+  // Shifted into a float's place the exponent is 112 too small; a multiplication puts subnormals right as well.
+  const UintVec wide = __builtin_convertvector(bits, UintVec);
+  const UintVec magnitude = (wide & 0x7FFFu) << 13;
+  const UintVec finite = bit_cast_vec<UintVec>(bit_cast_vec<Vec>(magnitude) * 0x1p112f);
+  const UintVec value = magnitude >= 0x0F800000u ? (magnitude | 0x7F800000u) : finite;
+  return bit_cast_vec<Vec>(value | ((wide & 0x8000u) << 16));
+#endif
+}
+
+/// To nearest even, overflow to infinity, subnormals kept; NaN stays NaN.
+WM_INLINE ShortVec narrow_fp16(Vec v) {
+#if defined(WM_ISA_avx512)
+  return bit_cast_vec<ShortVec>(_mm512_maskz_cvtps_ph(kAllLanes, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#elif defined(WM_ISA_avx2)
+  return bit_cast_vec<ShortVec>(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#else
+  const UintVec bits = bit_cast_vec<UintVec>(v);
+  const UintVec magnitude = bits & 0x7FFFFFFFu;
+  const UintVec normal = (magnitude - 0x38000000u + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
+  // Adding 1/2 puts a subnormal's bits at the end of the mantissa, rounded by the addition itself.
+  const UintVec small = bit_cast_vec<UintVec>(bit_cast_vec<Vec>(magnitude) + 0.5f) - 0x3F000000u;
+  UintVec half = magnitude < 0x38800000u ? small : normal;
+  half = magnitude >= 0x477FF000u ? 0x7C00u + UintVec{} : half;
+  half = magnitude > 0x7F800000u ? 0x7E00u + UintVec{} : half;
+  return __builtin_convertvector(half | ((bits >> 16) & 0x8000u), ShortVec);
+#endif
+}
+
+// --- memory (no alignment asked for) -------------------------------------------------------------------------------
+
+WM_INLINE Vec load(const float* p) {
+  Vec v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+WM_INLINE Vec load(const Bf16* p) {
+  ShortVec bits;
+  __builtin_memcpy(&bits, p, sizeof(bits));
+  return widen_bf16(bits);
+}
+WM_INLINE Vec load(const Fp16* p) {
+  ShortVec bits;
+  __builtin_memcpy(&bits, p, sizeof(bits));
+  return widen_fp16(bits);
+}
+
+WM_INLINE void store(float* p, Vec v) {
+  __builtin_memcpy(p, &v, sizeof(v));
+}
+WM_INLINE void store(Bf16* p, Vec v) {
+  const ShortVec bits = narrow_bf16(v);
+  __builtin_memcpy(p, &bits, sizeof(bits));
+}
+WM_INLINE void store(Fp16* p, Vec v) {
+  const ShortVec bits = narrow_fp16(v);
+  __builtin_memcpy(p, &bits, sizeof(bits));
+}
+
+/// The first `count` lanes from memory, 0 <= count <= kWidth; the others are 0. Touches nothing beyond.
+template <class T>
+WM_INLINE Vec load_partial(const T* p, std::int64_t count) {
+  T lanes[kWidth] = {};
+  for (std::int64_t i = 0; i < count; ++i) lanes[i] = p[i];
+  return load(lanes);
+}
+/// The first `count` lanes to memory.
+template <class T>
+WM_INLINE void store_partial(T* p, Vec v, std::int64_t count) {
+  T lanes[kWidth];
+  store(lanes, v);
+  for (std::int64_t i = 0; i < count; ++i) p[i] = lanes[i];
+}
+#if defined(WM_ISA_avx512)
+template <>
+WM_INLINE Vec load_partial(const float* p, std::int64_t count) {
+  return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1u), p);
+}
+template <>
+WM_INLINE void store_partial(float* p, Vec v, std::int64_t count) {
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1u), v);
+}
+#endif
+
+WM_INLINE float to_float(float x) {
+  return x;
+}
+WM_INLINE float to_float(Bf16 x) {
+  return load_partial(&x, 1)[0];
+}
+WM_INLINE float to_float(Fp16 x) {
+  return load_partial(&x, 1)[0];
+}
+template <class T>
+WM_INLINE T from_float(float x) {
+  T result;
+  store_partial(&result, broadcast(x), 1);
+  return result;
+}
+
+// --- exponential ---------------------------------------------------------------------------------------------------
+
+namespace exp_detail {
+inline constexpr float kLog2e = 1.442695041f;
+inline constexpr float kLn2High = 6.93145752e-1f;  // 15 low bits are zero: n * kLn2High is exact
+inline constexpr float kLn2Low = 1.42860677e-6f;
+inline constexpr float kRound = 12582912.0f;      // 1.5 * 2^23: adding it rounds to an integer, kept in the low bits
+inline constexpr float kSmallest = -87.3365448f;  // ln of the smallest normal float
+inline constexpr float kLargest = 88.7228394f;
+
+/// exp(r) * 2^n for |r| <= ln(2)/2; `shifted` is n + kRound. -126 <= n <= 128.
+WM_INLINE Vec scaled(Vec r, Vec shifted) {
+  Vec p = broadcast(1.37805939e-3f);
+  p = fma(p, r, broadcast(8.37312452e-3f));
+  p = fma(p, r, broadcast(4.16695364e-2f));
+  p = fma(p, r, broadcast(1.66664720e-1f));
+  p = fma(p, r, broadcast(4.99999851e-1f));
+  p = fma(p, r, broadcast(1.0f));
+  p = fma(p, r, broadcast(1.0f));
+#if defined(WM_ISA_avx512)
+  return _mm512_maskz_scalef_ps(kAllLanes, p, shifted - kRound);
+#else
+  // Into the exponent field: unlike a product with 2^n this reaches n = 128, which is no float.
+  return bit_cast_vec<Vec>(bit_cast_vec<UintVec>(p) + (bit_cast_vec<UintVec>(shifted) << 23));
+#endif
+}
+}  // namespace exp_detail
+
+/// e^x, within 1.1 units in the last place (2 without fused multiply-add). exp(-inf) = 0, +inf above 88.7228, NaN for
+/// NaN; results under the smallest normal float (x < -87.3365) are 0.
+WM_INLINE Vec exp(Vec x) {
+  using namespace exp_detail;
+  const Vec bounded = min(broadcast(89.0f), max(broadcast(kSmallest), x));
+  const Vec shifted = fma(bounded, broadcast(kLog2e), broadcast(kRound));
+  const Vec n = shifted - kRound;
+  const Vec r = fma(n, broadcast(-kLn2Low), fma(n, broadcast(-kLn2High), bounded));
+  const Vec result = scaled(r, shifted);
+  const Vec above = x <= kLargest ? result : x + __builtin_inff();  // NaN too
+  return x < kSmallest ? Vec{} : above;
+}
+
+/// 2^x with the same care: 0 under -126, +inf from 128.
+WM_INLINE Vec exp2(Vec x) {
+  using namespace exp_detail;
+  const Vec bounded = min(broadcast(128.0f), max(broadcast(-126.0f), x));
+  const Vec shifted = bounded + kRound;
+  const Vec fraction = bounded - (shifted - kRound);
+  const Vec result = scaled(fraction * 0.693147181f, shifted);
+  const Vec above = x < 128.0f ? result : x + __builtin_inff();
+  return x < -126.0f ? Vec{} : above;
+}
+
+}  // namespace warpmeter::attention::WM_ISA

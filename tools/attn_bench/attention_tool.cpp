@@ -1,0 +1,68 @@
+#include "tools/attn_bench/attention_tool.hpp"
+
+#include "kernels/attention/registry.hpp"
+#include "tools/attn_bench/attention_case.hpp"
+#include "tools/attn_bench/configuration.hpp"
+
+namespace warpmeter::attn_bench {
+
+std::string AttentionTool::summary() const {
+  return "Time, memory and correctness of attention implementations over a sweep of shapes.";
+}
+
+void AttentionTool::add_options(harness::OptionTable& table) const {
+  attn_bench::add_options(table);
+}
+
+std::string AttentionTool::default_preset(Device device) const {
+  return device.is_cuda() ? "notes" : "quick";
+}
+
+std::string AttentionTool::list(const harness::OptionTable& /*table*/) const {
+  std::string text;
+  const auto pad = [](std::string_view word, std::size_t width) {
+    std::string padded(word);
+    padded.resize(std::max(width, padded.size() + 1), ' ');
+    return padded;
+  };
+  for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) {
+    const auto table = attention::implementations(kind);
+    text += kind == DeviceKind::cpu ? "On the CPU:\n" : "On CUDA devices:\n";
+    if (table.empty()) text += "  none in this build (" + cuda_unavailable_reason() + ")\n";
+    for (const attention::Implementation* implementation : table) {
+      text += "  " + pad(implementation->name(), 16) + pad(implementation->dtypes(), 22) +
+              std::string(implementation->description()) + "\n";
+    }
+  }
+  return text;
+}
+
+std::vector<std::unique_ptr<harness::Case>> AttentionTool::cases(const harness::OptionTable& table,
+                                                                 const harness::Settings& settings) const {
+  const auto references = std::make_shared<ReferenceCache>();
+  std::vector<std::unique_ptr<harness::Case>> cases;
+  for (Configuration& configuration : expand(table, settings)) {
+    cases.push_back(std::make_unique<AttentionCase>(std::move(configuration), settings.device, references));
+  }
+  return cases;
+}
+
+reports::TableLayout AttentionTool::layout() const {
+  reports::TableLayout layout;
+  layout.group_by = {"impl", "dtype"};
+  layout.columns = {
+      "d_model",          "seq_len", "fwd_ms", "bwd_ms", "fwd_peak_mem_mib", "bwd_mem_before_backward_mib",
+      "bwd_peak_mem_mib", "status"};
+  layout.wide_columns = {
+      "batch",           "num_heads",  "num_kv_heads",    "head_dim",      "kv_len",     "causal",   "kernel",
+      "fwd_mean_ms",     "fwd_noise",  "fwd_n",           "fwd_stop",      "fwd_tflops", "fwd_gbps", "fwd_bound",
+      "fwd_bound_share", "bwd_kernel", "bwd_mean_ms",     "bwd_noise",     "bwd_n",      "bwd_stop", "bwd_tflops",
+      "bwd_gbps",        "bwd_bound",  "bwd_bound_share", "max_rel_error", "check"};
+  return layout;
+}
+
+std::vector<std::string> AttentionTool::row_keys() const {
+  return attention_row_keys();
+}
+
+}  // namespace warpmeter::attn_bench

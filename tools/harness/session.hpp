@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "kernels/runtime/context.hpp"
+#include "reports/model.hpp"
 #include "tools/harness/ceilings.hpp"
 #include "tools/harness/sampler.hpp"
 #include "tools/harness/settings.hpp"
@@ -11,8 +14,10 @@
 namespace warpmeter::harness {
 
 /// What a row's code may use: device, stream, allocator, settings, sampler, ceilings. One for a run of a tool.
+/// Makes its device the calling thread's current one and bounds its allocator by --memory-limit.
 class Session {
  public:
+  /// Throws DeviceError when the device cannot be set up.
   explicit Session(const Settings& settings);
   ~Session();
   Session(const Session&) = delete;
@@ -21,12 +26,23 @@ class Session {
   [[nodiscard]] const Settings& settings() const;
   [[nodiscard]] Context context() const;
   [[nodiscard]] CachingAllocator& allocator() const;
-  [[nodiscard]] Sampler& sampler();
-  [[nodiscard]] Ceilings& ceilings();
+  [[nodiscard]] Sampler& sampler();    ///< made when first asked for
+  [[nodiscard]] Ceilings& ceilings();  ///< made when first asked for
   [[nodiscard]] const DeviceProperties& device_properties() const;
   /// A warning on stderr, once for each text; counted in the summary.
   void warn(const std::string& text);
   [[nodiscard]] std::int64_t warnings() const;
+
+  /// A case calls this when a phase's figures are in `row`. They then survive whatever ends the process later (an
+  /// isolated child sends them to its parent at once; without --isolate this does nothing). Throws Interrupted.
+  void checkpoint(const reports::Row& row);
+
+  // For the sweep that drives the session.
+  /// Where warnings go instead of stderr ("text", without program name or "warning").
+  void on_warning(std::function<void(const std::string&)> sink);
+  void on_checkpoint(std::function<void(const reports::Row&)> sink);
+  /// Ceilings measured so far; measures none and makes no Ceilings.
+  [[nodiscard]] reports::Object measured_ceilings() const;
 
  private:
   struct Impl;

@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+"""attn_bench as its users run it: tables, files, exit statuses, bad input, memory limits, isolation."""
+import csv
+import io
+import json
+import math
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+TOOL = os.environ["ATTN_BENCH"]
+SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
+SANITIZED = os.environ.get("WARPMETER_SANITIZED", "") != ""
+
+# Small and quick: what is looked at is behaviour, not speed.
+QUICK = ["--device", "cpu", "--steps", "2", "--warmup", "1"]
+
+
+def run(*arguments, **keywords):
+    keywords.setdefault("timeout", 240)
+    return subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, **keywords)
+
+
+def document(*arguments):
+    result = run(*arguments, "--format", "json")
+    return json.loads(result.stdout, parse_constant=lambda name: (_ for _ in ()).throw(ValueError(name))), result
+
+
+class Tables(unittest.TestCase):
+    def test_markdown_has_the_notes_columns(self):
+        result = run(*QUICK, "--impl", "naive,flash", "--d-model", "16", "--seq-len", "64,128")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        headings = [line for line in result.stdout.splitlines() if line.startswith("| d_model")]
+        self.assertEqual(len(headings), 2)
+        self.assertEqual(
+            [cell.strip() for cell in headings[0].strip("|\n ").split("|")],
+            ["d_model", "seq_len", "fwd_ms", "bwd_ms", "fwd_peak_mem_mib", "bwd_mem_before_backward_mib",
+             "bwd_peak_mem_mib", "status"])
+        rows = [line for line in result.stdout.splitlines() if line.startswith("|") and " ok " in line]
+        self.assertEqual(len(rows), 4)
+
+    def test_json_rows_carry_figures_and_pass_the_check(self):
+        doc, result = document(*QUICK, "--impl", "naive,fused,flash,flash_two_pass", "--d-model", "64", "--seq-len",
+                               "130", "--samples")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(doc["schema"], "warpmeter/1")
+        self.assertEqual(doc["tool"], "attn_bench")
+        self.assertEqual([row["impl"] for row in doc["rows"]], ["naive", "fused", "flash", "flash_two_pass"])
+        pairs = 130 * 131 // 2
+        for row in doc["rows"]:
+            self.assertEqual(row["status"], "ok")
+            self.assertIsNone(row["reason"])
+            self.assertEqual(row["fwd_flops"], 4 * 8 * pairs * 64)
+            self.assertEqual(row["bwd_flops"], 2.5 * row["fwd_flops"])
+            self.assertEqual(row["fwd_n"], 2)
+            self.assertEqual(len(row["fwd_samples_ms"]), 2)
+            self.assertEqual(row["fwd_stop"], "steps")
+            self.assertLess(row["max_rel_error"], 1e-5)
+            self.assertGreater(row["fwd_ms"], 0)
+            self.assertAlmostEqual(row["fwd_tflops"], row["fwd_flops"] / row["fwd_ms"] / 1e9, delta=1e-6 + 1e-3 * row["fwd_tflops"])
+            self.assertIn(row["fwd_bound"], ("compute", "memory"))
+
+    def test_flash_keeps_only_operands_and_lse(self):
+        doc, _ = document(*QUICK, "--impl", "flash,naive", "--d-model", "64", "--seq-len", "512")
+        flash, naive = doc["rows"]
+        tensor = 8 * 512 * 64 * 4 / 2**20
+        lse = 8 * 512 * 4 / 2**20
+        self.assertAlmostEqual(flash["bwd_mem_before_backward_mib"], 5 * tensor + lse, places=6)
+        scores = 8 * 512 * 512 * 4 / 2**20
+        self.assertAlmostEqual(naive["bwd_mem_before_backward_mib"], 5 * tensor + lse + scores, places=6)
+        self.assertGreaterEqual(naive["fwd_peak_mem_mib"], 3 * scores)
+
+    def test_every_format_holds_the_same_rows(self):
+        with tempfile.TemporaryDirectory() as folder:
+            files = {ending: f"{folder}/out.{ending}" for ending in ("md", "json", "jsonl", "csv")}
+            outputs = [argument for path in files.values() for argument in ("-o", path)]
+            result = run(*QUICK, "--impl", "flash", "--seq-len", "16,17", *outputs)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            rows = json.load(open(files["json"]))["rows"]
+            lines = [json.loads(line) for line in open(files["jsonl"])]
+            self.assertEqual([line["type"] for line in lines], ["header", "row", "row", "summary"])
+            self.assertEqual([line["fwd_ms"] for line in lines[1:3]], [row["fwd_ms"] for row in rows])
+            table = list(csv.DictReader(open(files["csv"])))
+            self.assertEqual([int(row["seq_len"]) for row in table], [16, 17])
+            self.assertEqual(result.stdout, open(files["md"]).read())
+
+    def test_schema(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/out.json"
+            run(*QUICK, "--impl", "all", "--dtype", "fp32,bf16,fp16", "--seq-len", "33", "-o", path, "-o", f"{folder}/o.jsonl")
+            validator = SOURCE / "tests/reports/validate_schema.py"
+            python = os.environ.get("WARPMETER_SCHEMA_PYTHON", sys.executable)
+            result = subprocess.run([python, str(validator), path, f"{folder}/o.jsonl"], capture_output=True, text=True, check=False)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def test_rerun_line_repeats_the_row(self):
+        doc, _ = document(*QUICK, "--preset", "fa_grid", "--tokens", "64", "--d-model", "64", "--head-dim", "32",
+                          "--seq-len", "32", "--dtype", "fp32")
+        for row in doc["rows"]:
+            arguments = shlex.split(row["rerun"])
+            self.assertEqual(arguments[0], "attn_bench")
+            again, result = document(*arguments[1:])
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(len(again["rows"]), 1)
+            for key in doc["row_keys"]:
+                self.assertEqual(again["rows"][0][key], row[key])
+            self.assertEqual(again["settings"], doc["settings"])
+
+    def test_list_help_version(self):
+        for option, words in (("--list", ["flash_two_pass", "fp32,bf16,fp16"]),
+                              ("--help", ["--seq-len", "--preset", "Examples"]), ("--version", ["0.1.0"])):
+            result = run(option)
+            self.assertEqual(result.returncode, 0)
+            self.assertEqual(result.stderr, "")
+            for word in words:
+                self.assertIn(word, result.stdout)
+
+    def test_same_seed_same_bits(self):
+        errors = [document(*QUICK, "--impl", "flash", "--seq-len", "77", "--seed", "5")[0]["rows"][0]["max_rel_error"]
+                  for _ in range(2)]
+        self.assertEqual(errors[0], errors[1])
+
+
+class BadInput(unittest.TestCase):
+    CASES = [
+        (["--seq-len", "0"], ["--seq-len", "0"]),
+        (["--seq-len", "-5"], ["--seq-len", "-5"]),
+        (["--seq-len", "abc"], ["--seq-len", "abc"]),
+        (["--seq-len", "12x"], ["--seq-len", "12x"]),
+        (["--seq-len", "16:8:x2"], ["--seq-len", "16:8:x2"]),
+        (["--seq-len", "1e99"], ["--seq-len", "1e99"]),
+        (["--seq-len", "99999999999999999999"], ["--seq-len", "99999999999999999999"]),
+        (["--seq-lne", "8"], ["--seq-lne", "--seq-len"]),
+        (["--impl", "flush"], ["--impl", "flush", "flash"]),
+        (["--dtype", "fp33"], ["--dtype", "fp33", "bf16"]),
+        (["--preset", "nites"], ["--preset", "nites", "notes"]),
+        (["--heads", "3", "--d-model", "64"], ["--heads", "3", "64"]),
+        (["--heads", "4", "--kv-heads", "3", "--d-model", "64"], ["--kv-heads", "3", "4"]),
+        (["--steps", "0"], ["--steps", "0"]),
+        (["--steps", "-1"], ["--steps", "-1"]),
+        (["--max-noise", "nan"], ["--max-noise", "nan"]),
+        (["--memory-limit", "24GB2"], ["--memory-limit", "24GB2"]),
+        (["--memory-limit", "0"], ["--memory-limit", "0"]),
+        (["-o", "/nonexistent/folder/x.json"], ["/nonexistent/folder/x.json"]),
+        (["-o", "x.txt"], ["x.txt", ".json"]),
+        (["--device", "cuda:99"], ["--device", "cuda:99"]),
+        (["--device", "tpu"], ["--device", "tpu", "cpu"]),
+        (["--format", "xml"], ["--format", "xml", "jsonl"]),
+        (["--config", "/nonexistent.toml"], ["--config", "/nonexistent.toml"]),
+        (["--resume", "/nonexistent.json"], ["--resume", "/nonexistent.json"]),
+        (["--columns", "fwd_mss"], ["--columns", "fwd_mss"]),
+        (["junk"], ["junk"]),
+        (["--seq-len"], ["--seq-len"]),
+    ]
+
+    def test_one_line_exit_2_nothing_measured(self):
+        for arguments, words in self.CASES:
+            with self.subTest(arguments=arguments):
+                result = run(*arguments)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertEqual(result.stdout, "")
+                self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+                self.assertTrue(result.stderr.startswith("attn_bench: "), result.stderr)
+                for word in words:
+                    self.assertIn(word, result.stderr)
+
+    def test_unknown_config_key(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write('seq-len = "64"\nsq-len = 3\n')
+            file.flush()
+            result = run("--config", file.name)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("sq-len", result.stderr)
+            self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+
+    def test_config_and_print_config_round_trip(self):
+        first = run("--seq-len", "64,96", "--impl", "flash", "--dtype", "bf16", "--causal=both", "--print-config")
+        self.assertEqual(first.returncode, 0, first.stderr)
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(first.stdout)
+            file.flush()
+            self.assertEqual(run("--config", file.name, "--print-config").stdout, first.stdout)
+
+    def test_nothing_that_can_run_is_bad_usage(self):
+        result = run("--device", "cpu", "--impl", "flash_sm90", "--seq-len", "8")
+        self.assertEqual(result.returncode, 2)
+        self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+        doc, result = document(*QUICK, "--impl", "flash_sm90,flash", "--seq-len", "8")
+        self.assertEqual(result.returncode, 0)
+        self.assertEqual([row["status"] for row in doc["rows"]], ["unsupported", "ok"])
+        self.assertIn("flash_sm90", doc["rows"][0]["reason"])
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full here")
+    def test_disk_full_keeps_stdout_and_exits_1(self):
+        with tempfile.TemporaryDirectory() as folder:
+            link = f"{folder}/full.json"
+            os.symlink("/dev/full", link)
+            result = run(*QUICK, "--impl", "flash", "--seq-len", "8", "-o", link)
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertIn("| ok", result.stdout)
+            self.assertIn("full.json", result.stderr)
+
+
+class Memory(unittest.TestCase):
+    def test_rows_that_do_not_fit_are_oom_and_the_sweep_goes_on(self):
+        doc, result = document(*QUICK, "--impl", "naive,flash", "--d-model", "16", "--seq-len", "128,1024,256",
+                               "--memory-limit", "40MiB")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual([row["status"] for row in doc["rows"]], ["ok", "oom", "ok", "ok", "ok", "ok"])
+        oom = doc["rows"][1]
+        self.assertIn("predicted", oom["reason"])
+        self.assertIsNone(oom.get("fwd_ms"))
+        self.assertEqual(doc["summary"]["oom"], 1)
+
+    def test_the_guard_and_the_attempt_agree(self):
+        """With the forward alone fitting, its figures stay and the row is oom."""
+        scores = 8 * 1024 * 1024 * 4 // 2**20
+        doc, _ = document(*QUICK, "--impl", "naive", "--d-model", "16", "--seq-len", "1024", "--memory-limit",
+                          f"{3 * scores + 14}MiB")
+        row = doc["rows"][0]
+        self.assertEqual(row["status"], "oom")
+        self.assertGreater(row["fwd_ms"], 0)
+        self.assertIsNone(row.get("bwd_ms"))
+
+    def test_two_hundred_rows_with_oom_and_a_killed_child(self):
+        lengths = ",".join(str(8 * i) for i in range(1, 41))
+        command = [TOOL, "--device", "cpu", "--steps", "1", "--warmup", "0", "--isolate", "--impl",
+                   "naive,fused,flash,flash_two_pass,reference", "--d-model", "16", "--batch", "2", "--pass", "fwd",
+                   "--seq-len", lengths, "--memory-limit", "4MiB", "--format", "json", "--no-check"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            killed = None
+            deadline = time.time() + 60
+            while killed is None and time.time() < deadline:
+                children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+                if children:
+                    try:
+                        os.kill(int(children[0]), signal.SIGKILL)
+                        killed = int(children[0])
+                    except ProcessLookupError:
+                        pass
+            output, errors = process.communicate(timeout=240)
+        self.assertIsNotNone(killed)
+        self.assertEqual(process.returncode, 1, errors)
+        rows = json.loads(output)["rows"]
+        self.assertEqual(len(rows), 200)
+        statuses = [row["status"] for row in rows]
+        self.assertEqual(statuses.count("crashed"), 1, statuses)
+        self.assertGreater(statuses.count("oom"), 5)
+        self.assertGreater(statuses.count("ok"), 100)
+        self.assertEqual(set(statuses), {"ok", "oom", "crashed"})
+        crashed = rows[statuses.index("crashed")]
+        self.assertIn("SIGKILL", crashed["reason"])
+
+    def test_interrupt_keeps_what_was_measured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/out.json"
+            command = [TOOL, "--device", "cpu", "--impl", "flash", "--d-model", "16", "--seq-len", "16:4096:+16", "-o", path,
+                       "--max-time", "0.2"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+                deadline = time.time() + 60
+                while time.time() < deadline:
+                    try:
+                        if sum(row["status"] == "ok" for row in json.load(open(path))["rows"]) >= 2:
+                            break
+                    except (OSError, ValueError):
+                        pass
+                    time.sleep(0.05)
+                process.send_signal(signal.SIGINT)
+                output, _ = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 130)
+            rows = json.load(open(path))["rows"]
+            finished = [row for row in rows if row["status"] == "ok"]
+            self.assertGreaterEqual(len(finished), 2)
+            self.assertIn("| ok", output)
+            resumed, result = document("--device", "cpu", "--impl", "flash", "--d-model", "16", "--seq-len", "16,32",
+                                       "--resume", path, "--max-time", "0.2")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual([row["fwd_ms"] for row in resumed["rows"]], [row["fwd_ms"] for row in finished[:2]])
+
+
+class DryRun(unittest.TestCase):
+    def test_predictions_without_running(self):
+        begin = time.time()
+        doc, result = document("--device", "cpu", "--impl", "naive", "--seq-len", "16384", "--dry-run")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertLess(time.time() - begin, 20)
+        row = doc["rows"][0]
+        self.assertEqual(row["fwd_flops"], 4 * 8 * (16384 * 16385 // 2) * 64)
+        self.assertGreater(row["fwd_predicted_peak_mem_mib"], 3 * 8 * 1024)
+        self.assertIsNone(row.get("fwd_ms"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

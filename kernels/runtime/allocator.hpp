@@ -19,7 +19,7 @@ class OutOfMemory : public std::runtime_error {
   OutOfMemory(std::size_t requested, std::size_t free, std::size_t limit);
 
   [[nodiscard]] std::size_t requested() const noexcept { return requested_; }  ///< bytes asked for
-  [[nodiscard]] std::size_t free() const noexcept { return free_; }    ///< bytes that could still have been had
+  [[nodiscard]] std::size_t free() const noexcept { return free_; }            ///< bytes that could still have been had
   [[nodiscard]] std::size_t limit() const noexcept { return limit_; }  ///< the memory limit, or the device's memory
 
  private:
@@ -35,12 +35,12 @@ struct MemoryAmounts {
 
 struct MemoryStats {
   MemoryAmounts current;
-  MemoryAmounts peak;           ///< each measure's own maximum since reset_peak()
-  std::size_t external = 0;     ///< held by libraries outside the allocator, as told by add_external()
-  std::size_t harness = 0;      ///< held for measuring (cache flush); in no other figure
+  MemoryAmounts peak;        ///< each measure's own maximum since reset_peak()
+  std::size_t external = 0;  ///< held by libraries outside the allocator, as told by add_external()
+  std::size_t harness = 0;   ///< held for measuring (cache flush); in no other figure
   std::uint64_t allocations = 0;
   std::uint64_t segment_allocations = 0;
-  std::uint64_t retries = 0;      ///< allocations that succeeded after the cache was freed
+  std::uint64_t retries = 0;  ///< allocations that succeeded after the cache was freed
   std::uint64_t ooms = 0;
 };
 
@@ -50,14 +50,14 @@ enum class MemoryAction : std::uint8_t { alloc, free_requested, free_completed, 
 
 struct MemoryEvent {
   MemoryAction action;
-  std::uintptr_t address = 0;    ///< for oom: 0
-  std::size_t size = 0;          ///< rounded bytes; for oom: requested bytes
-  std::size_t requested = 0;     ///< bytes before rounding
-  std::size_t device_free = 0;   ///< for oom: bytes free on the device
+  std::uintptr_t address = 0;   ///< for oom: 0
+  std::size_t size = 0;         ///< rounded bytes; for oom: requested bytes
+  std::size_t requested = 0;    ///< bytes before rounding
+  std::size_t device_free = 0;  ///< for oom: bytes free on the device
   void* stream = nullptr;
-  std::int64_t time_us = 0;      ///< microseconds since the Unix epoch
-  std::uint32_t phase = 0;       ///< index into MemoryHistory::phases
-  std::vector<Frame> frames;     ///< innermost first; empty unless recorded
+  std::int64_t time_us = 0;   ///< microseconds since the Unix epoch
+  std::uint32_t phase = 0;    ///< index into MemoryHistory::phases
+  std::vector<Frame> frames;  ///< innermost first; empty unless recorded
 };
 
 /// A named stretch of time ("forward", "FWD_STEP"); the first entry is the unnamed phase before any.
@@ -140,7 +140,7 @@ class CachingAllocator {
   void stop_history();
   [[nodiscard]] MemoryHistory history() const;
   [[nodiscard]] std::vector<MemorySegment> segments() const;  ///< by address
-  void begin_phase(std::string_view name);  ///< ends the open one
+  void begin_phase(std::string_view name);                    ///< ends the open one
   void end_phase();
 
  private:

@@ -29,9 +29,9 @@ namespace detail {
 }  // namespace warpmeter
 
 /// Always-on check of an internal invariant. `message` is evaluated only on failure.
-#define WM_CHECK(condition, message)                                                       \
-  do {                                                                                     \
-    if (!(condition)) [[unlikely]] {                                                       \
-      ::warpmeter::detail::check_failed(#condition, __FILE__, __LINE__, (message));        \
-    }                                                                                      \
+#define WM_CHECK(condition, message)                                                \
+  do {                                                                              \
+    if (!(condition)) [[unlikely]] {                                                \
+      ::warpmeter::detail::check_failed(#condition, __FILE__, __LINE__, (message)); \
+    }                                                                               \
   } while (false)

@@ -15,10 +15,14 @@ enum class ComputePath : std::uint8_t {
 
 [[nodiscard]] constexpr std::string_view name(ComputePath path) noexcept {
   switch (path) {
-    case ComputePath::fp32: return "fp32";
-    case ComputePath::tf32: return "tf32";
-    case ComputePath::tf32x3: return "3xtf32";
-    case ComputePath::half: return "16bit";
+    case ComputePath::fp32:
+      return "fp32";
+    case ComputePath::tf32:
+      return "tf32";
+    case ComputePath::tf32x3:
+      return "3xtf32";
+    case ComputePath::half:
+      return "16bit";
   }
   return "";
 }

@@ -39,17 +39,17 @@ struct Device {
 
 /// What a device is. Sizes in bytes; fields that a device kind does not have are 0 or empty.
 struct DeviceProperties {
-  std::string name;          ///< "NVIDIA H200", "AMD EPYC 9654"
-  std::string uuid;          ///< "GPU-..." (CUDA)
-  int sm = 0;                ///< compute capability, 90 for Hopper (CUDA)
-  int multiprocessors = 0;   ///< SMs (CUDA)
-  int cores = 0;             ///< threads that the process may run on at once (CPU: the affinity mask)
-  std::string isa;           ///< widest vector instruction set in use, "avx512", "avx2", "generic" (CPU)
+  std::string name;         ///< "NVIDIA H200", "AMD EPYC 9654"
+  std::string uuid;         ///< "GPU-..." (CUDA)
+  int sm = 0;               ///< compute capability, 90 for Hopper (CUDA)
+  int multiprocessors = 0;  ///< SMs (CUDA)
+  int cores = 0;            ///< threads that the process may run on at once (CPU: the affinity mask)
+  std::string isa;          ///< widest vector instruction set in use, "avx512", "avx2", "generic" (CPU)
   std::size_t memory_bytes = 0;
   std::size_t last_level_cache_bytes = 0;  ///< L2 of a GPU, L3 of a CPU; what a cold measurement must flush
-  std::string driver;        ///< "580.159.04" (CUDA)
-  std::string cuda_runtime;  ///< "13.0" (CUDA)
-  int clock_mhz = 0;         ///< SM clock now (CUDA)
+  std::string driver;                      ///< "580.159.04" (CUDA)
+  std::string cuda_runtime;                ///< "13.0" (CUDA)
+  int clock_mhz = 0;                       ///< SM clock now (CUDA)
   int max_clock_mhz = 0;
   int memory_clock_mhz = 0;
 };

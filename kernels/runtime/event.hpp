@@ -26,8 +26,7 @@ class Event {
 
  private:
   Device device_;
-  void* handle_ = nullptr;  ///< cudaEvent_t
-  double recorded_ms_ = 0;  ///< CPU only
+  void* handle_ = nullptr;  ///< the backend's: cudaEvent_t, or a clock reading
 };
 
 [[nodiscard]] double elapsed_ms(const Event& begin, const Event& end);

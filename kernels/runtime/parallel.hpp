@@ -33,8 +33,7 @@ template <class Body>
 void parallel_for(std::int64_t count, Body&& body) {
   using Plain = std::remove_reference_t<Body>;
   detail::run_indices(
-      count,
-      [](void* context, std::int64_t index, int worker) { (*static_cast<Plain*>(context))(index, worker); },
+      count, [](void* context, std::int64_t index, int worker) { (*static_cast<Plain*>(context))(index, worker); },
       const_cast<void*>(static_cast<const void*>(std::addressof(body))));
 }
 

@@ -142,12 +142,12 @@ std::uint64_t unit_bytes(std::string_view text) {
   const std::string folded = lower(text);
   for (const Unit& unit : kUnits) {
     if (folded == lower(unit.name))
-      throw GrammarError(fmt::format("unknown unit '{}'; did you mean {}?", text, unit.name));
+      throw GrammarError(fmt::format("unknown unit '{}' (did you mean {}?)", text, unit.name));
   }
   for (const char letter : {'K', 'M', 'G', 'T'}) {
     const auto small = static_cast<char>(letter - 'A' + 'a');
     if (folded == std::string{small} || folded == std::string{small, 'i'}) {
-      throw GrammarError(fmt::format("unknown unit '{}'; did you mean {}iB or {}B?", text, letter, letter));
+      throw GrammarError(fmt::format("unknown unit '{}' (did you mean {}iB or {}B?)", text, letter, letter));
     }
   }
   throw GrammarError(fmt::format("unknown unit '{}'", text));
@@ -198,7 +198,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string unknown_word(std::string_view word, std::span<const std::string_view> accepted) {
-  return "unknown" + did_you_mean(nearest_words(word, accepted));
+  const std::string guess = did_you_mean(nearest_words(word, accepted));
+  return guess.empty() ? "unknown" : fmt::format("unknown ({})", guess);
 }
 
 }  // namespace
@@ -270,7 +271,7 @@ double parse_fraction(std::string_view text) {
   const double value = decimal_value(number, percent ? -2 : 0);
   if (value > 1) {
     if (percent) throw GrammarError("above 100%");
-    throw GrammarError(value <= 100 ? fmt::format("above 1; did you mean {}%?", number) : "above 1");
+    throw GrammarError(value <= 100 ? fmt::format("above 1 (did you mean {}%?)", number) : "above 1");
   }
   return value;
 }
@@ -373,7 +374,7 @@ std::vector<std::string> nearest_words(std::string_view word, std::span<const st
 
 std::string did_you_mean(std::span<const std::string> words) {
   if (words.empty()) return "";
-  std::string text = "; did you mean ";
+  std::string text = "did you mean ";
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
     text += words[i];

@@ -56,7 +56,7 @@ inline constexpr std::size_t kMaxListValues = 100'000;
 
 /// Those of `known` that a user who wrote `word` probably meant, best first, at most three; none when nothing is near.
 [[nodiscard]] std::vector<std::string> nearest_words(std::string_view word, std::span<const std::string_view> known);
-/// "; did you mean a, b or c?", or "" for none.
+/// "did you mean a, b or c?", or "" for none.
 [[nodiscard]] std::string did_you_mean(std::span<const std::string> words);
 
 }  // namespace warpmeter::harness

@@ -13,8 +13,8 @@ namespace warpmeter::harness {
 /// program's name is put before it by run_tool; what() starts at the option.
 class UsageError : public std::runtime_error {
  public:
-  /// `option` as the user writes it ("--seq-len"), `value` as given (left out when empty), `problem` in a few words,
-  /// `accepted` what would do (left out when empty).
+  /// `option` as the user writes it ("--seq-len"), `value` as given (left out when empty, cut at 80 bytes), `problem`
+  /// in a few words, `accepted` what would do (left out when empty).
   UsageError(std::string_view option, std::string_view value, std::string_view problem, std::string_view accepted);
   /// For what no single option is to blame for.
   explicit UsageError(std::string_view line) : std::runtime_error(one_line(line)) {}

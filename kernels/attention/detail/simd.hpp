@@ -20,6 +20,7 @@
 #endif
 
 #define WM_INLINE [[gnu::always_inline]] inline
+#define WM_INLINE_LAMBDA __attribute__((always_inline))  // after a lambda's parameters
 
 namespace warpmeter::attention::WM_ISA {
 
@@ -107,25 +108,13 @@ WM_INLINE Vec min(Vec a, Vec b) {
 
 /// Sum of the lanes, by halves: the same bits on every call.
 WM_INLINE float reduce_add(Vec v) {
-#if defined(WM_ISA_avx512)
-  return _mm512_reduce_add_ps(v);
-#else
-  for (int half = kWidth / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) v[i] += v[i + half];
-  }
+  for (int half = kWidth / 2; half > 0; half /= 2) v = v + __builtin_shuffle(v, lane_index() ^ half);
   return v[0];
-#endif
 }
 
 WM_INLINE float reduce_max(Vec v) {
-#if defined(WM_ISA_avx512)
-  return _mm512_reduce_max_ps(v);
-#else
-  for (int half = kWidth / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) v[i] = v[i] > v[i + half] ? v[i] : v[i + half];
-  }
+  for (int half = kWidth / 2; half > 0; half /= 2) v = max(v, __builtin_shuffle(v, lane_index() ^ half));
   return v[0];
-#endif
 }
 
 // --- conversions ---------------------------------------------------------------------------------------------------

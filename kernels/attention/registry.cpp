@@ -4,6 +4,9 @@
 #include <array>
 #include <vector>
 
+#include "kernels/attention/fused.hpp"
+#include "kernels/attention/naive.hpp"
+
 namespace warpmeter::attention {
 
 namespace {
@@ -16,6 +19,8 @@ constexpr std::array<std::string_view, 8> kKnownNames = {"reference",      "naiv
 std::span<const Implementation* const> cpu_implementations() {
   static const std::vector<const Implementation*> table = {
       // One line an implementation.
+      &naive_cpu(),
+      &fused_cpu(),
   };
   return table;
 }

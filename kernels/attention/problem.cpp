@@ -100,10 +100,15 @@ std::string invalid_reason(const AttentionProblem& problem) {
 }
 
 std::string describe(const AttentionProblem& problem) {
-  std::string text = "b" + std::to_string(problem.batch) + " h" + std::to_string(problem.num_heads) + "/" +
-                     std::to_string(problem.num_kv_heads) + " s" + std::to_string(problem.seq_len) + "/" +
-                     std::to_string(problem.kv_len) + " d" + std::to_string(problem.head_dim) + " " +
-                     std::string(name(problem.dtype));
+  std::string text;
+  const auto add = [&](std::string_view word, std::int64_t value) { text.append(word).append(std::to_string(value)); };
+  add("b", problem.batch);
+  add(" h", problem.num_heads);
+  add("/", problem.num_kv_heads);
+  add(" s", problem.seq_len);
+  add("/", problem.kv_len);
+  add(" d", problem.head_dim);
+  text.append(" ").append(name(problem.dtype));
   if (problem.causal) text += " causal";
   if (problem.deterministic) text += " deterministic";
   return text;

@@ -12,9 +12,14 @@ namespace warpmeter::reports {
 
 class Value;
 
-/// Named values in the order that they were set; names are unique.
+/// Named values in the order that they were set; names are unique. Equal means the same fields in the same order.
 class Object {
  public:
+  using Field = std::pair<std::string, Value>;
+
+  Object() = default;
+  /// Throws std::invalid_argument, naming it, when a name comes twice. For many fields at once: set() searches.
+  explicit Object(std::vector<Field> fields);
   /// Adds, or replaces in place.
   void set(std::string_view name, Value value);
   [[nodiscard]] const Value* find(std::string_view name) const;
@@ -112,7 +117,11 @@ struct Document {
   Object summary;  ///< counts by status, seconds, warnings
 };
 
-/// Counts by status ("rows", "ok", "oom", ...) into document.summary, keeping what else is there.
+/// The field of a flat row by its name in files: of the configuration, else of the figures, else status, reason (null
+/// when empty) and rerun. nullopt when the row has no such field; a null value when it has one without a figure.
+[[nodiscard]] std::optional<Value> field(const Row& row, std::string_view name);
+
+/// Counts into document.summary, keeping what else is there: "rows", then one for each status, zeros too.
 void summarize(Document& document);
 
 }  // namespace warpmeter::reports

@@ -19,26 +19,26 @@ namespace warpmeter::harness {
 /// (`--causal`, `--no-causal`); with a metavar and a negation, a flag that may also be swept: `--causal` is "true",
 /// `--no-causal` is "false", `--causal=both` and `--causal=true,false` are "true,false".
 struct OptionSpec {
-  std::string name;          ///< "--seq-len"; a flag pair is "--causal" with `negation` "--no-causal"
-  std::string short_name;    ///< "-o" or empty
-  std::string negation;      ///< for flags; "--no-causal" or empty
-  std::string metavar;       ///< "LIST", "SIZE"; empty: a flag
-  std::string default_text;  ///< the text that stands when nothing is given; "" = none. Flags: "true" or "false"
-  std::string accepted;      ///< completes "accepted: ": "whole numbers from 1, lists and ranges (256:16384:x2)"
-  std::string help;          ///< one or two sentences
-  std::string example;       ///< "--seq-len 256:16384:x2"
-  std::string group;         ///< heading in --help: "Configurations", "Measuring", "Output", ...
-  bool repeatable = false;   ///< may be given several times (-o); any other option given twice is a usage error
-  bool row_option = false;   ///< part of a row's configuration: rerun lines set it to the row's own value
-  bool hidden = false;       ///< in no help and no configuration file
+  std::string name{};          ///< "--seq-len"; a flag pair is "--causal" with `negation` "--no-causal"
+  std::string short_name{};    ///< "-o" or empty
+  std::string negation{};      ///< for flags; "--no-causal" or empty
+  std::string metavar{};       ///< "LIST", "SIZE"; empty: a flag
+  std::string default_text{};  ///< the text that stands when nothing is given; "" = none. Flags: "true" or "false"
+  std::string accepted{};      ///< completes "accepted: ": "whole numbers from 1, lists and ranges (256:16384:x2)"
+  std::string help{};          ///< one or two sentences
+  std::string example{};       ///< "--seq-len 256:16384:x2"
+  std::string group{};         ///< heading in --help: "Configurations", "Measuring", "Output", ...
+  bool repeatable = false;     ///< may be given several times (-o); any other option given twice is a usage error
+  bool row_option = false;     ///< part of a row's configuration: rerun lines set it to the row's own value
+  bool hidden = false;         ///< in no help and no configuration file
   /// About where and how results are written or whether anything runs (-o, --format, --dry-run): in no rerun line.
   bool output_option = false;
   bool action = false;  ///< prints something instead of measuring (--help); command line only
   /// Options that ask for the contrary (--steps against --max-time). Named equally strongly by the user they are a
   /// usage error that names both; else the one from the stronger source stays and the other falls back to its default.
-  std::vector<std::string> excludes;
+  std::vector<std::string> excludes{};
   /// Shown as the default in help where default_text alone does not say it ("cold on GPUs, hot on the CPU").
-  std::string default_note;
+  std::string default_note{};
 };
 
 /// Option texts that --preset NAME stands for; anything given beside it wins.

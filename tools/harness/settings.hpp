@@ -40,14 +40,18 @@ struct Settings {
   std::string resume;  ///< a path or empty
   bool dry_run = false;
   int isolated_child_fd = -1;  ///< this process is the child: its row goes there
+  std::string preset;          ///< the preset in force, or empty
 };
 
-/// Adds the shared options. `dtypes` are those that the tool knows.
+/// Adds the shared options, --help and its like included, to a table that has none of them yet.
 void add_shared_options(OptionTable& table);
-/// Reads them. Throws UsageError: device not there, contradictions (both flags named), outputs that cannot be written
-/// are found later by opening them.
+
+/// Reads them. Throws UsageError: values that do not parse, a device that is not there, contradictions (both flags
+/// named), the same output twice, an output's unknown ending, a --resume file that cannot be read. Outputs that cannot
+/// be written are found later, by opening them.
 [[nodiscard]] Settings read_settings(const OptionTable& table);
-/// As they stand in the document.
+
+/// As they stand in the document: what was in force while measuring, null where it was not.
 [[nodiscard]] reports::Object describe(const Settings& settings);
 
 }  // namespace warpmeter::harness

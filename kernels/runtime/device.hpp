@@ -62,7 +62,8 @@ struct DeviceProperties {
 /// Blocks the host until everything launched on `device` is done. Throws DeviceError.
 void synchronize(Device device);
 
-/// Makes `device` the calling thread's current one (CUDA's notion), and restores the previous one at the end.
+/// Makes `device` the calling thread's current one (CUDA's notion), and restores the previous one at the end, unless
+/// nothing in the process has used that one yet: making it current would create a context on it. A no-op for the CPU.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);

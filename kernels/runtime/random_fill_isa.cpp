@@ -1,6 +1,5 @@
 // Compiled once for each instruction set, into a namespace of its name. All variants give the same bits.
 
-#include <algorithm>
 #include <cstring>
 
 #include "kernels/runtime/detail/random_fill.hpp"
@@ -42,11 +41,16 @@ void normal_values(ValueTile& out, const WordTile& tile, const RandomFill& fill)
   }
 }
 
+float uniform_value(std::uint32_t word, const RandomFill& fill) {
+  return philox::uniform_value(word, fill.scale, fill.offset, fill.least, fill.most);
+}
+
 void uniform_values(ValueTile& out, const WordTile& tile, const RandomFill& fill) {
-  for (int k = 0; k < 4; ++k) {
-    for (int b = 0; b < kBlocks; ++b) {
-      out.values[4 * b + k] = philox::uniform_value(tile.words[k][b], fill.scale, fill.offset, fill.least, fill.most);
-    }
+  for (int b = 0; b < kBlocks; ++b) {
+    out.values[4 * b] = uniform_value(tile.words[0][b], fill);
+    out.values[4 * b + 1] = uniform_value(tile.words[1][b], fill);
+    out.values[4 * b + 2] = uniform_value(tile.words[2][b], fill);
+    out.values[4 * b + 3] = uniform_value(tile.words[3][b], fill);
   }
 }
 
@@ -73,7 +77,7 @@ void fill_values(Element* data, std::uint64_t first, std::int64_t count, const R
   while (count > 0) {
     const std::uint64_t tile = first / kElements;
     const auto skip = static_cast<std::int64_t>(first % kElements);
-    const std::int64_t take = std::min<std::int64_t>(kElements - skip, count);
+    const std::int64_t take = kElements - skip < count ? kElements - skip : count;
     ValueTile values;
     value_tile(values, tile, fill);
     if constexpr (sizeof(Element) == 4) {
@@ -99,7 +103,7 @@ void fill_integers(Element* data, std::uint64_t first, std::int64_t count, const
   while (count > 0) {
     const std::uint64_t tile = first / kIntegers;
     const auto skip = static_cast<std::int64_t>(first % kIntegers);
-    const std::int64_t take = std::min<std::int64_t>(kIntegers - skip, count);
+    const std::int64_t take = kIntegers - skip < count ? kIntegers - skip : count;
     WordTile words;
     generate(words, fill, tile * kBlocks);
     Element values[kIntegers];

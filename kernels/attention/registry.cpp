@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "kernels/attention/flash.hpp"
 #include "kernels/attention/fused.hpp"
 #include "kernels/attention/naive.hpp"
 
@@ -21,6 +22,8 @@ std::span<const Implementation* const> cpu_implementations() {
       // One line an implementation.
       &naive_cpu(),
       &fused_cpu(),
+      &flash_cpu(),
+      &flash_two_pass_cpu(),
   };
   return table;
 }

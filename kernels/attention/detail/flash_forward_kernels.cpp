@@ -174,34 +174,38 @@ void forward_block(const ForwardBlock& block) {
         for (Index i = 0; i < kPanel; ++i) visible[i] = static_cast<std::int32_t>(seen_by(min_of(i, row_count - 1)));
       }
 
-      for_vectors(query_panels.size(p), [&]<int NV>() __attribute__((always_inline)) {
-        for (int i = 0; i < NV; ++i) store(correction + row0 + i * kWidth, load(maximum + row0 + i * kWidth));
-        for_row_groups<NV>(panel_keys, [&]<int MR>(Index key) __attribute__((always_inline)) {
-          const auto run = key + MR <= seen_by_all ? score<MR, NV, false> : score<MR, NV, true>;
-          run(keys + key * key_stride, key_stride, queries_t + row0 * head_dim, head_dim, scores + key * kScoreStride,
-              maximum + row0, visible, key);
-        });
-        for (int i = 0; i < NV; ++i) {
-          float* const at = correction + row0 + i * kWidth;
-          const Vec now = load(maximum + row0 + i * kWidth);
-          const Vec factor = exp2_probability(load(at) - (now == broadcast(kMinusInfinity) ? Vec{} : now));
-          store(at, factor);
-          store(sum + row0 + i * kWidth, load(sum + row0 + i * kWidth) * factor);
-        }
-        exponentiate<NV>(scores, panel_keys, maximum + row0, sum + row0);
-      });
+      for_vectors(
+          query_panels.size(p), [&]<int NV>() __attribute__((always_inline)) {
+            for (int i = 0; i < NV; ++i) store(correction + row0 + i * kWidth, load(maximum + row0 + i * kWidth));
+            for_row_groups<NV>(
+                panel_keys, [&]<int MR>(Index key) __attribute__((always_inline)) {
+                  const auto run = key + MR <= seen_by_all ? score<MR, NV, false> : score<MR, NV, true>;
+                  run(keys + key * key_stride, key_stride, queries_t + row0 * head_dim, head_dim,
+                      scores + key * kScoreStride, maximum + row0, visible, key);
+                });
+            for (int i = 0; i < NV; ++i) {
+              float* const at = correction + row0 + i * kWidth;
+              const Vec now = load(maximum + row0 + i * kWidth);
+              const Vec factor = exp2_probability(load(at) - (now == broadcast(kMinusInfinity) ? Vec{} : now));
+              store(at, factor);
+              store(sum + row0 + i * kWidth, load(sum + row0 + i * kWidth) * factor);
+            }
+            exponentiate<NV>(scores, panel_keys, maximum + row0, sum + row0);
+          });
 
       for (Index vp = 0; vp < value_panels.count; ++vp) {
         const Index column = value_panels.begin(vp) * kWidth;
-        for_vectors(value_panels.size(vp), [&]<int NV>() __attribute__((always_inline)) {
-          for_row_groups<NV>(row_count, [&]<int MR>(Index row) __attribute__((always_inline)) {
-            const Index depth = seen_by(row + MR - 1);
-            if (depth == 0) return;
-            product<MR, NV, ALayout::column_major, CMode::scale_add>(
-                scores + row, kScoreStride, values + column, value_stride, depth,
-                output + (row0 + row) * padded + column, padded, correction + row0 + row);
-          });
-        });
+        for_vectors(
+            value_panels.size(vp), [&]<int NV>() __attribute__((always_inline)) {
+              for_row_groups<NV>(
+                  row_count, [&]<int MR>(Index row) __attribute__((always_inline)) {
+                    const Index depth = seen_by(row + MR - 1);
+                    if (depth == 0) return;
+                    product<MR, NV, ALayout::column_major, CMode::scale_add>(
+                        scores + row, kScoreStride, values + column, value_stride, depth,
+                        output + (row0 + row) * padded + column, padded, correction + row0 + row);
+                  });
+            });
       }
     }
   }

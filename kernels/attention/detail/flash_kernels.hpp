@@ -76,8 +76,8 @@ struct BackwardHead {
   Rows q, d_o;
   const float* delta = nullptr;
   const float* lse2 = nullptr;
-  MutableRows dq;             ///< of the problem's type
-  float* dq_sum = nullptr;    ///< fp32 rows of head_dim where dq is 16-bit, else null: the sum is kept in dq itself
+  MutableRows dq;                ///< of the problem's type
+  float* dq_sum = nullptr;       ///< fp32 rows of head_dim where dq is 16-bit, else null: the sum is kept in dq itself
   std::int32_t* turn = nullptr;  ///< one per block of kBackwardQueryBlock queries: key blocks added so far
 };
 
@@ -114,15 +114,15 @@ struct Kernels {
 }  // namespace warpmeter::attention::flash_detail
 
 namespace warpmeter::attention {
-#define WM_FLASH_DECLARE(isa)                                                            \
-  namespace isa {                                                                        \
-  std::int64_t flash_forward_scratch(const flash_detail::Shape& shape);                  \
-  void flash_forward(const flash_detail::ForwardBlock& block);                           \
-  void flash_delta(const flash_detail::DeltaBlock& block);                               \
-  std::int64_t flash_query_gradient_scratch(const flash_detail::Shape& shape);           \
-  void flash_query_gradient(const flash_detail::QueryGradientBlock& block);              \
+#define WM_FLASH_DECLARE(isa)                                                                     \
+  namespace isa {                                                                                 \
+  std::int64_t flash_forward_scratch(const flash_detail::Shape& shape);                           \
+  void flash_forward(const flash_detail::ForwardBlock& block);                                    \
+  void flash_delta(const flash_detail::DeltaBlock& block);                                        \
+  std::int64_t flash_query_gradient_scratch(const flash_detail::Shape& shape);                    \
+  void flash_query_gradient(const flash_detail::QueryGradientBlock& block);                       \
   std::int64_t flash_key_block_scratch(const flash_detail::Shape& shape, std::int64_t key_block); \
-  void flash_key_block(const flash_detail::KeyBlock& block);                             \
+  void flash_key_block(const flash_detail::KeyBlock& block);                                      \
   }
 WM_FLASH_DECLARE(generic)
 #if defined(__x86_64__)

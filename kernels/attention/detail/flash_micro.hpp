@@ -20,11 +20,17 @@ using flash_detail::Element;
 #if defined(WM_ISA_avx512)
 inline constexpr int kMaxVectors = 4;
 template <int NV>
-inline constexpr int kRowsOf = NV == 4 ? 6 : NV == 3 ? 8 : NV == 2 ? 12 : 16;
+inline constexpr int kRowsOf = NV == 4   ? 6
+                               : NV == 3 ? 8
+                               : NV == 2 ? 12
+                                         : 16;
 #elif defined(__aarch64__)
 inline constexpr int kMaxVectors = 4;
 template <int NV>
-inline constexpr int kRowsOf = NV == 4 ? 6 : NV == 3 ? 8 : NV == 2 ? 12 : 16;
+inline constexpr int kRowsOf = NV == 4   ? 6
+                               : NV == 3 ? 8
+                               : NV == 2 ? 12
+                                         : 16;
 #else
 inline constexpr int kMaxVectors = 2;
 template <int NV>
@@ -178,17 +184,20 @@ WM_INLINE void multiply_rows(const float* a, Index lda, const float* b, Index ld
   const Panels panels(vectors);
   for (Index p = 0; p < panels.count; ++p) {
     const Index column = panels.begin(p) * kWidth;
-    for_vectors(panels.size(p), [&]<int NV>() __attribute__((always_inline)) {
-      for_row_groups<NV>(rows, [&]<int MR>(Index row) __attribute__((always_inline)) {
-        const Range range = limits(row, static_cast<Index>(MR));
-        if constexpr (mode == CMode::add) {
-          if (range.begin >= range.end) return;
-        }
-        const float* a_rows = layout == ALayout::row_major ? a + row * lda + range.begin : a + range.begin * lda + row;
-        product<MR, NV, layout, mode>(a_rows, lda, b + range.begin * ldb + column, ldb,
-                                      max_of(range.end - range.begin, 0), c + row * ldc + column, ldc, nullptr);
-      });
-    });
+    for_vectors(
+        panels.size(p), [&]<int NV>() __attribute__((always_inline)) {
+          for_row_groups<NV>(
+              rows, [&]<int MR>(Index row) __attribute__((always_inline)) {
+                const Range range = limits(row, static_cast<Index>(MR));
+                if constexpr (mode == CMode::add) {
+                  if (range.begin >= range.end) return;
+                }
+                const float* a_rows =
+                    layout == ALayout::row_major ? a + row * lda + range.begin : a + range.begin * lda + row;
+                product<MR, NV, layout, mode>(a_rows, lda, b + range.begin * ldb + column, ldb,
+                                              max_of(range.end - range.begin, 0), c + row * ldc + column, ldc, nullptr);
+              });
+        });
   }
 }
 
@@ -268,9 +277,12 @@ template <class T>
 template <class Body>
 WM_INLINE void for_element(Element element, Body&& body) {
   switch (element) {
-    case Element::fp32: return body(static_cast<float*>(nullptr));
-    case Element::bf16: return body(static_cast<Bf16*>(nullptr));
-    case Element::fp16: return body(static_cast<Fp16*>(nullptr));
+    case Element::fp32:
+      return body(static_cast<float*>(nullptr));
+    case Element::bf16:
+      return body(static_cast<Bf16*>(nullptr));
+    case Element::fp16:
+      return body(static_cast<Fp16*>(nullptr));
   }
 }
 

@@ -1,0 +1,453 @@
+// The backward of the CPU flash attention, compiled once an instruction set.
+//
+// With P = 2^(S - LSE), delta = rowsum(O * dO) and dS = P * (dP - delta):
+//     S = scale Q K^T,  dP = dO V^T,  dV = P^T dO,  dK = scale dS^T Q,  dQ = scale dS K.
+//
+// A key block keeps K^T, V^T (packed once) and its dK, dV in cache while all queries that see it pass by; scores are
+// (queries, keys). A query-gradient block (the two-pass backward's dQ) keeps Q^T, dO^T and dQ while the keys pass by;
+// scores are (keys, queries) as in the forward. Either way both score products have their packed operand packed once,
+// and P^T, dS^T are read as they lie. scale * log2(e) goes into the packed operand of S, scale into that of dP and
+// into delta, so that dS comes out scaled. P and dS are made in the registers of dP's product.
+
+#include <sched.h>
+
+#include "kernels/attention/detail/flash_micro.hpp"
+
+namespace warpmeter::attention::WM_ISA {
+namespace {
+
+using flash_detail::BackwardHead;
+using flash_detail::DeltaBlock;
+using flash_detail::kBackwardQueryBlock;
+using flash_detail::KeyBlock;
+using flash_detail::kKeyBlock;
+using flash_detail::kQueryBlock;
+using flash_detail::QueryGradientBlock;
+using flash_detail::Shape;
+
+constexpr float kLog2e = 1.44269504088896340736f;
+
+WM_INLINE bool rows_in_place(const Shape& shape) {
+  return shape.element == Element::fp32 && shape.head_dim % kWidth == 0;
+}
+
+// --- scores --------------------------------------------------------------------------------------------------------
+
+/// P and dS of MR rows and a panel of columns: dP = A B in registers, S from `p`, where P takes its place.
+/// by_row: lse2, delta and the number of visible columns belong to rows (row i sees columns under seen[i]); otherwise
+/// to lanes (lane j is seen by rows under seen[j], rows counted from `row`), and P is not stored.
+template <int MR, int NV, bool by_row, bool masked>
+[[gnu::noinline]] void score_gradient(const float* __restrict a, Index lda, const float* __restrict b, Index depth,
+                                      float* __restrict p, float* __restrict ds, Index ld, const float* __restrict lse2,
+                                      const float* __restrict delta, const std::int32_t* __restrict seen, Index first) {
+  Vec acc[MR][NV];
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) acc[i][v] = Vec{};
+  }
+  multiply<MR, NV, ALayout::row_major>(a, lda, b, NV * kWidth, depth, acc);
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) {
+      const Index at = i * ld + v * kWidth;
+      const Vec l = by_row ? broadcast(lse2[i]) : load(lse2 + v * kWidth);
+      const Vec d = by_row ? broadcast(delta[i]) : load(delta + v * kWidth);
+      Vec probability = exp2_probability(load(p + at) - l);
+      if constexpr (masked) {
+        IntVec limit, index;
+        if constexpr (by_row) {
+          limit = broadcast_int(seen[i]);
+          index = lane_index() + static_cast<std::int32_t>(first + v * kWidth);
+        } else {
+          __builtin_memcpy(&limit, seen + v * kWidth, sizeof(limit));
+          index = broadcast_int(static_cast<std::int32_t>(first + i));
+        }
+        probability = index < limit ? probability : Vec{};
+      }
+      if constexpr (by_row) store(p + at, probability);
+      store(ds + at, probability * (acc[i][v] - d));
+    }
+  }
+}
+
+// --- delta ---------------------------------------------------------------------------------------------------------
+
+template <class T>
+void delta_block(const DeltaBlock& block) {
+  const Shape& shape = block.shape;
+  const Index whole = shape.head_dim / kWidth * kWidth;
+  for (Index row = block.first; row < block.first + block.rows; ++row) {
+    const T* const o = static_cast<const T*>(block.o.data) + row * block.o.stride;
+    const T* const d_o = static_cast<const T*>(block.d_o.data) + row * block.d_o.stride;
+    Vec sum{};
+    for (Index k = 0; k < whole; k += kWidth) sum = fma(load(o + k), load(d_o + k), sum);
+    if (whole < shape.head_dim) {
+      const Index rest = shape.head_dim - whole;
+      sum = fma(load_partial(o + whole, rest), load_partial(d_o + whole, rest), sum);
+    }
+    block.delta[row] = shape.scale * reduce_add(sum);
+    const float lse = block.lse[row];
+    block.lse2[row] = lse == -__builtin_inff() ? __builtin_inff() : lse * kLog2e;
+  }
+}
+
+// --- key blocks ----------------------------------------------------------------------------------------------------
+
+struct KeyLayout {
+  Index keys_t, values_t, keys, queries, d_outputs, p, ds, dq, dk, dv, score_stride, total;
+
+  KeyLayout(const Shape& shape, Index key_block) {
+    const Index lanes = round_up(min_of(key_block, shape.kv_len), kWidth);
+    const Index padded = round_up(shape.head_dim, kWidth);
+    const Index rows = min_of(kBackwardQueryBlock, shape.seq_len);
+    score_stride = lanes + kWidth;  // off the powers of two
+    Index at = 0;
+    const auto take = [&](Index count) {
+      const Index here = at;
+      at += round_up(count, 16);
+      return here;
+    };
+    keys_t = take(lanes * shape.head_dim);
+    values_t = take(lanes * shape.head_dim);
+    keys = take(rows_in_place(shape) ? 0 : lanes * padded);
+    queries = take(rows * padded);
+    d_outputs = take(rows * padded);
+    p = take(rows * score_stride);
+    ds = take(rows * score_stride);
+    dq = take(rows * padded);
+    dk = take(lanes * padded);
+    dv = take(lanes * padded);
+    total = at;
+  }
+};
+
+void wait_for_turn(const std::int32_t* turn, std::int32_t mine) {
+  for (int spins = 0; __atomic_load_n(turn, __ATOMIC_ACQUIRE) != mine; ++spins) {
+    if (spins < 2000) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    } else {
+      sched_yield();
+    }
+  }
+}
+
+/// Adds the block's share of dQ for `rows` queries; `ordinal` is the key block's index, `last` that of the last one
+/// which these queries see.
+template <class T>
+void add_query_gradient(const BackwardHead& head, const Shape& shape, Index row0, Index rows, const float* share,
+                        Index ld, Index ordinal, Index last) {
+  const Index head_dim = shape.head_dim;
+  T* const out = static_cast<T*>(head.dq.data) + row0 * head.dq.stride;
+  float* sum = head.dq_sum == nullptr ? nullptr : head.dq_sum + row0 * head_dim;
+  Index stride = head_dim;
+  if constexpr (sizeof(T) == sizeof(float)) {
+    sum = reinterpret_cast<float*>(out);
+    stride = head.dq.stride;
+  }
+  if (ordinal == 0) {
+    if (sizeof(T) == sizeof(float) || last == 0) {
+      write_rows(share, ld, rows, head_dim, out, head.dq.stride);
+    } else {
+      write_rows(share, ld, rows, head_dim, sum, stride);
+    }
+    return;
+  }
+  const bool finish = sizeof(T) != sizeof(float) && ordinal == last;
+  const Index whole = head_dim / kWidth * kWidth;
+  const Index rest = head_dim - whole;
+  for (Index row = 0; row < rows; ++row) {
+    float* const to = sum + row * stride;
+    const float* const from = share + row * ld;
+    T* const result = finish ? out + row * head.dq.stride : nullptr;
+    for (Index k = 0; k < whole; k += kWidth) {
+      const Vec value = load(to + k) + load(from + k);
+      if (finish) {
+        store(result + k, value);
+      } else {
+        store(to + k, value);
+      }
+    }
+    if (rest > 0) {
+      const Vec value = load_partial(to + whole, rest) + load(from + whole);
+      if (finish) {
+        store_partial(result + whole, value, rest);
+      } else {
+        store_partial(to + whole, value, rest);
+      }
+    }
+  }
+}
+
+/// dQ of queries that see nothing.
+template <class T>
+void clear_unseeing_queries(const BackwardHead& head, const Shape& shape) {
+  for (Index row0 = 0; row0 < shape.seq_len; row0 += kBackwardQueryBlock) {
+    const Index end = min_of(row0 + kBackwardQueryBlock, shape.seq_len);
+    if (visible_keys(shape, end - 1) > 0) break;
+    for (Index row = row0; row < end; ++row) {
+      T* const out = static_cast<T*>(head.dq.data) + row * head.dq.stride;
+      __builtin_memset(out, 0, static_cast<std::size_t>(shape.head_dim) * sizeof(T));
+    }
+  }
+}
+
+template <class T>
+void key_block(const KeyBlock& block) {
+  const Shape& shape = block.shape;
+  const Index head_dim = shape.head_dim;
+  const Index padded = round_up(head_dim, kWidth);
+  const KeyLayout layout(shape, block.key_block);
+  float* const keys_t = block.scratch + layout.keys_t;
+  float* const values_t = block.scratch + layout.values_t;
+  float* const queries = block.scratch + layout.queries;
+  float* const d_outputs = block.scratch + layout.d_outputs;
+  float* const p = block.scratch + layout.p;
+  float* const ds = block.scratch + layout.ds;
+  float* const dq = block.scratch + layout.dq;
+  float* const dk = block.scratch + layout.dk;
+  float* const dv = block.scratch + layout.dv;
+  const Index ld = layout.score_stride;
+  const Panels key_panels(vectors_of(block.keys));
+  const Index vectors = padded / kWidth;
+  const Index ordinal = block.first / block.key_block;
+
+  const T* const k = static_cast<const T*>(block.k.data) + block.first * block.k.stride;
+  const T* const v = static_cast<const T*>(block.v.data) + block.first * block.v.stride;
+  for (Index panel = 0; panel < key_panels.count; ++panel) {
+    const Index key = key_panels.begin(panel) * kWidth;
+    const Index width = key_panels.size(panel) * kWidth;
+    const Index count = min_of(width, block.keys - key);
+    pack_transposed(k + key * block.k.stride, block.k.stride, count, width, head_dim, shape.scale * kLog2e,
+                    keys_t + key * head_dim, width);
+    pack_transposed(v + key * block.v.stride, block.v.stride, count, width, head_dim, shape.scale,
+                    values_t + key * head_dim, width);
+  }
+  const float* keys = reinterpret_cast<const float*>(k);
+  Index key_stride = block.k.stride;
+  const bool with_dq = block.heads[0].turn != nullptr;
+  if (!rows_in_place(shape) && with_dq) {
+    pack_rows(k, block.k.stride, block.keys, head_dim, block.scratch + layout.keys, padded);
+    keys = block.scratch + layout.keys;
+    key_stride = padded;
+  }
+  for (Index i = 0; i < block.keys * padded; ++i) dk[i] = dv[i] = 0;
+
+  const Index first_row = first_query(shape, block.first) / kBackwardQueryBlock * kBackwardQueryBlock;
+  for (Index h = 0; h < block.num_heads; ++h) {
+    const BackwardHead& head = block.heads[h];
+    if (with_dq && ordinal == 0) clear_unseeing_queries<T>(head, shape);
+    for (Index row0 = first_row; row0 < shape.seq_len; row0 += kBackwardQueryBlock) {
+      const Index rows = min_of(kBackwardQueryBlock, shape.seq_len - row0);
+      pack_rows(static_cast<const T*>(head.q.data) + row0 * head.q.stride, head.q.stride, rows, head_dim, queries,
+                padded);
+      pack_rows(static_cast<const T*>(head.d_o.data) + row0 * head.d_o.stride, head.d_o.stride, rows, head_dim,
+                d_outputs, padded);
+      std::int32_t seen[kBackwardQueryBlock];
+      for (Index row = 0; row < rows; ++row) {
+        seen[row] = static_cast<std::int32_t>(clamp_of(visible_keys(shape, row0 + row) - block.first, 0, block.keys));
+      }
+
+      for (Index panel = 0; panel < key_panels.count; ++panel) {
+        const Index key = key_panels.begin(panel) * kWidth;
+        const Index key_end = key_panels.begin(panel + 1) * kWidth;
+        for_vectors(
+            key_panels.size(panel), [&]<int NV>() __attribute__((always_inline)) {
+              for_row_groups<NV>(
+                  rows, [&]<int MR>(Index row) __attribute__((always_inline)) {
+                    float* const p_rows = p + row * ld + key;
+                    float* const ds_rows = ds + row * ld + key;
+                    if (seen[row + MR - 1] <= key) {  // above the diagonal: what later products may touch is 0
+                      for (int i = 0; i < MR; ++i) {
+                        for (int j = 0; j < NV; ++j) {
+                          store(p_rows + i * ld + j * kWidth, Vec{});
+                          store(ds_rows + i * ld + j * kWidth, Vec{});
+                        }
+                      }
+                      return;
+                    }
+                    product<MR, NV, ALayout::row_major, CMode::store>(queries + row * padded, padded,
+                                                                      keys_t + key * head_dim, NV * kWidth, head_dim,
+                                                                      p_rows, ld, nullptr);
+                    const auto run =
+                        seen[row] >= key_end ? score_gradient<MR, NV, true, false> : score_gradient<MR, NV, true, true>;
+                    run(d_outputs + row * padded, padded, values_t + key * head_dim, head_dim, p_rows, ds_rows, ld,
+                        head.lse2 + row0 + row, head.delta + row0 + row, seen + row, key);
+                  });
+            });
+      }
+
+      // Keys [key, ...) are seen from this row of the block on.
+      const auto rows_of_keys = [&](Index key, Index) {
+        return Range{clamp_of(first_query(shape, block.first + key) - row0, 0, rows), rows};
+      };
+      multiply_rows<ALayout::column_major, CMode::add>(p, ld, d_outputs, padded, vectors, dv, padded, block.keys,
+                                                       rows_of_keys);
+      multiply_rows<ALayout::column_major, CMode::add>(ds, ld, queries, padded, vectors, dk, padded, block.keys,
+                                                       rows_of_keys);
+      if (with_dq) {
+        multiply_rows<ALayout::row_major, CMode::store>(ds, ld, keys, key_stride, vectors, dq, padded, rows,
+                                                        [&](Index row, Index count) {
+                                                          return Range{0, seen[row + count - 1]};
+                                                        });
+        std::int32_t* const turn = head.turn + row0 / kBackwardQueryBlock;
+        const Index last = (visible_keys(shape, row0 + rows - 1) - 1) / block.key_block;
+        wait_for_turn(turn, static_cast<std::int32_t>(ordinal));
+        add_query_gradient<T>(head, shape, row0, rows, dq, padded, ordinal, last);
+        __atomic_store_n(turn, static_cast<std::int32_t>(ordinal + 1), __ATOMIC_RELEASE);
+      }
+    }
+  }
+  write_rows(dk, padded, block.keys, head_dim, static_cast<T*>(block.dk.data) + block.first * block.dk.stride,
+             block.dk.stride);
+  write_rows(dv, padded, block.keys, head_dim, static_cast<T*>(block.dv.data) + block.first * block.dv.stride,
+             block.dv.stride);
+}
+
+// --- query-gradient blocks -----------------------------------------------------------------------------------------
+
+constexpr Index kScoreStride = kPanel + kWidth;
+
+struct QueryLayout {
+  Index queries_t, d_outputs_t, scores, ds, lse2, delta, dq, keys, values, total;
+
+  explicit QueryLayout(const Shape& shape) {
+    const Index rows = min_of(kQueryBlock, round_up(shape.seq_len, kWidth));
+    const Index keys_count = min_of(kKeyBlock, shape.kv_len);
+    const Index padded = round_up(shape.head_dim, kWidth);
+    Index at = 0;
+    const auto take = [&](Index count) {
+      const Index here = at;
+      at += round_up(count, 16);
+      return here;
+    };
+    queries_t = take(rows * shape.head_dim);
+    d_outputs_t = take(rows * shape.head_dim);
+    scores = take(keys_count * kScoreStride);
+    ds = take(keys_count * kScoreStride);
+    lse2 = take(rows);
+    delta = take(rows);
+    dq = take(rows * padded);
+    keys = take(rows_in_place(shape) ? 0 : keys_count * padded);
+    values = take(shape.element == Element::fp32 ? 0 : keys_count * padded);
+    total = at;
+  }
+};
+
+template <class T>
+void query_gradient_block(const QueryGradientBlock& block) {
+  const Shape& shape = block.shape;
+  const Index head_dim = shape.head_dim;
+  const Index padded = round_up(head_dim, kWidth);
+  const QueryLayout layout(shape);
+  float* const queries_t = block.scratch + layout.queries_t;
+  float* const d_outputs_t = block.scratch + layout.d_outputs_t;
+  float* const scores = block.scratch + layout.scores;
+  float* const ds = block.scratch + layout.ds;
+  float* const lse2 = block.scratch + layout.lse2;
+  float* const delta = block.scratch + layout.delta;
+  float* const dq = block.scratch + layout.dq;
+  const Panels query_panels(vectors_of(block.rows));
+
+  const T* const q = static_cast<const T*>(block.q.data) + block.first * block.q.stride;
+  const T* const d_o = static_cast<const T*>(block.d_o.data) + block.first * block.d_o.stride;
+  for (Index panel = 0; panel < query_panels.count; ++panel) {
+    const Index row = query_panels.begin(panel) * kWidth;
+    const Index width = query_panels.size(panel) * kWidth;
+    const Index count = min_of(width, block.rows - row);
+    pack_transposed(q + row * block.q.stride, block.q.stride, count, width, head_dim, shape.scale * kLog2e,
+                    queries_t + row * head_dim, width);
+    pack_transposed(d_o + row * block.d_o.stride, block.d_o.stride, count, width, head_dim, shape.scale,
+                    d_outputs_t + row * head_dim, width);
+  }
+  for (Index row = 0; row < query_panels.total * kWidth; ++row) {
+    lse2[row] = row < block.rows ? block.lse2[block.first + row] : __builtin_inff();
+    delta[row] = row < block.rows ? block.delta[block.first + row] : 0;
+  }
+  for (Index i = 0; i < block.rows * padded; ++i) dq[i] = 0;
+
+  const Index all_keys = visible_keys(shape, block.first + block.rows - 1);
+  for (Index key0 = 0; key0 < all_keys; key0 += kKeyBlock) {
+    const Index key_count = min_of(kKeyBlock, all_keys - key0);
+    const T* const k = static_cast<const T*>(block.k.data) + key0 * block.k.stride;
+    const T* const v = static_cast<const T*>(block.v.data) + key0 * block.v.stride;
+    const float *keys, *values;
+    Index key_stride = padded, value_stride = padded;
+    if (rows_in_place(shape)) {
+      keys = reinterpret_cast<const float*>(k);
+      key_stride = block.k.stride;
+    } else {
+      pack_rows(k, block.k.stride, key_count, head_dim, block.scratch + layout.keys, padded);
+      keys = block.scratch + layout.keys;
+    }
+    if constexpr (sizeof(T) == sizeof(float)) {
+      values = reinterpret_cast<const float*>(v);
+      value_stride = block.v.stride;
+    } else {
+      pack_rows(v, block.v.stride, key_count, head_dim, block.scratch + layout.values, padded);
+      values = block.scratch + layout.values;
+    }
+
+    for (Index panel = 0; panel < query_panels.count; ++panel) {
+      const Index row0 = query_panels.begin(panel) * kWidth;
+      const Index row_count = min_of(query_panels.size(panel) * kWidth, block.rows - row0);
+      const auto seen_by = [&](Index row) {
+        return clamp_of(visible_keys(shape, block.first + row0 + row) - key0, 0, key_count);
+      };
+      const Index seen_by_all = seen_by(0);
+      const Index panel_keys = seen_by(row_count - 1);
+      if (panel_keys == 0) continue;
+      std::int32_t seen[kPanel];
+      for (Index i = 0; i < kPanel; ++i) seen[i] = static_cast<std::int32_t>(seen_by(min_of(i, row_count - 1)));
+
+      for_vectors(
+          query_panels.size(panel), [&]<int NV>() __attribute__((always_inline)) {
+            for_row_groups<NV>(
+                panel_keys, [&]<int MR>(Index key) __attribute__((always_inline)) {
+                  float* const at = scores + key * kScoreStride;
+                  product<MR, NV, ALayout::row_major, CMode::store>(keys + key * key_stride, key_stride,
+                                                                    queries_t + row0 * head_dim, NV * kWidth, head_dim,
+                                                                    at, kScoreStride, nullptr);
+                  const auto run = key + MR <= seen_by_all ? score_gradient<MR, NV, false, false>
+                                                           : score_gradient<MR, NV, false, true>;
+                  run(values + key * value_stride, value_stride, d_outputs_t + row0 * head_dim, head_dim, at,
+                      ds + key * kScoreStride, kScoreStride, lse2 + row0, delta + row0, seen, key);
+                });
+          });
+      multiply_rows<ALayout::column_major, CMode::add>(ds, kScoreStride, keys, key_stride, padded / kWidth,
+                                                       dq + row0 * padded, padded, row_count,
+                                                       [&](Index row, Index count) {
+                                                         return Range{0, seen[row + count - 1]};
+                                                       });
+    }
+  }
+  write_rows(dq, padded, block.rows, head_dim, static_cast<T*>(block.dq.data) + block.first * block.dq.stride,
+             block.dq.stride);
+}
+
+}  // namespace
+
+void flash_delta(const DeltaBlock& block) {
+  for_element(block.shape.element, [&]<class T>(T*) { delta_block<T>(block); });
+}
+
+std::int64_t flash_key_block_scratch(const Shape& shape, std::int64_t key_block) {
+  return KeyLayout(shape, key_block).total;
+}
+
+void flash_key_block(const KeyBlock& block) {
+  for_element(block.shape.element, [&]<class T>(T*) { key_block<T>(block); });
+}
+
+std::int64_t flash_query_gradient_scratch(const Shape& shape) {
+  return QueryLayout(shape).total;
+}
+
+void flash_query_gradient(const QueryGradientBlock& block) {
+  for_element(block.shape.element, [&]<class T>(T*) { query_gradient_block<T>(block); });
+}
+
+}  // namespace warpmeter::attention::WM_ISA

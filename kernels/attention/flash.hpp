@@ -1,0 +1,25 @@
+#pragma once
+
+#include "kernels/attention/implementation.hpp"
+
+namespace warpmeter::attention {
+
+/// FlashAttention on the CPU (fp32, bf16, fp16): tiled online softmax, scores never in memory, LSE kept, recomputing
+/// backward. 16-bit operands are converted to fp32 as they are packed and results are rounded once. Any lengths,
+/// Sq != Sk, causal (bottom-right), grouped heads, head dims 1 to 256.
+///
+/// Parallel over (batch, head, block of queries) forward and (batch, key/value head, block of keys) backward, where
+/// one pass computes the five products of a tile. Key blocks add their shares of dQ in turn, so every result has the
+/// same bits on every run and for any number of threads. Nothing is kept for the backward beside O and LSE.
+///
+/// Memory beside the operands: scratch for each thread; in the backward delta and LSE in base 2 (fp32 a query row),
+/// one int32 a block of queries, and for 16-bit types dQ in fp32.
+///
+/// Source: T. Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning", 2023.
+[[nodiscard]] const Implementation& flash_cpu();
+
+/// The same forward with the notes' backward: a pass for dQ over key blocks, then one for dK and dV over query blocks,
+/// P recomputed in both (seven products a tile instead of five, and no waiting between blocks).
+[[nodiscard]] const Implementation& flash_two_pass_cpu();
+
+}  // namespace warpmeter::attention

@@ -95,11 +95,13 @@ std::string context_line(const Document& document) {
   text += device_text(document.device);
   std::vector<std::string> parts = {text};
   if (!document.started_at.empty()) parts.push_back(escape_markdown(printable(document.started_at)));
-  for (const std::string_view name : {"timer", "cache", "warmup", "steps", "memory_limit"}) {
-    const Value* value = document.settings.find(name);
+  for (const std::string_view name : {"timer", "cache", "warmup", "steps"}) {
     const std::string shown = text_of(document.settings, name);
-    const bool off = value == nullptr || shown.empty() || (name == "memory_limit" && shown == "0");
-    if (!off) parts.push_back((name == "memory_limit" ? "memory limit" : std::string(name)) + ' ' + shown);
+    if (!shown.empty()) parts.push_back(std::string(name) + ' ' + shown);
+  }
+  const Value* limit = document.settings.find("memory_limit");
+  if (limit != nullptr && limit->as_number().value_or(0) > 0) {
+    parts.push_back("memory limit " + format_cell("limit_mib", *limit->as_number() / (1024.0 * 1024.0)) + " MiB");
   }
   const Value* check = document.settings.find("check");
   if (check != nullptr && check->as_bool() != nullptr && !*check->as_bool()) parts.emplace_back("results not checked");
@@ -195,7 +197,7 @@ class MarkdownWriter final : public Writer {
       for (const Row& row : pending_) {
         const std::optional<Value> value = field(row, name);
         width = std::max(width, code_points(escaped_cell(name, value)));
-        if (value && !value->is_null()) numeric_.try_emplace(name, value->as_number().has_value());
+        if (value && !format_cell(name, *value).empty()) numeric_.try_emplace(name, value->as_number().has_value());
       }
     }
     std::string title = joined(group_, ", ");

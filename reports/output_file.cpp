@@ -72,8 +72,8 @@ class NoSigpipe {
   bool was_pending_ = false;
 };
 
-/// 0 or the errno.
-int write_all(int fd, std::string_view text) {
+/// Writes `text` and shortens it by what was written. 0 or the errno.
+int write_all(int fd, std::string_view& text) {
   const NoSigpipe guard;
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
@@ -142,11 +142,12 @@ struct OutputFile::Impl {
   bool begun = false;
   std::size_t rows_written = 0;
   bool finished = false;
+  std::string unsent;
 
   void open_stream();
   void open_file(bool exists);
-  void replace(const std::string& text);
-  void replace_in_place(const std::string& text);
+  void replace(std::string_view text);
+  void replace_in_place(std::string_view text);
   void append(const Document& document, bool last);
 };
 
@@ -179,7 +180,7 @@ void OutputFile::Impl::open_file(bool exists) {
   }
 }
 
-void OutputFile::Impl::replace(const std::string& text) {
+void OutputFile::Impl::replace(std::string_view text) {
   if (in_place) return replace_in_place(text);
   std::string beside;
   FileDescriptor file = create_beside(target, beside);
@@ -190,7 +191,8 @@ void OutputFile::Impl::replace(const std::string& text) {
     if (::fchown(file.get(), old.st_uid, old.st_gid) != 0) errno = 0;
     if (::fchmod(file.get(), old.st_mode & 07777) != 0) errno = 0;
   }
-  int error = write_all(file.get(), text);
+  std::string_view rest = text;
+  int error = write_all(file.get(), rest);
   if (error == 0 && ::fsync(file.get()) != 0 && errno != EINVAL) error = errno;
   if (!file.close() && error == 0) error = errno;
   if (error == 0 && ::rename(beside.c_str(), target.c_str()) != 0) error = errno;
@@ -203,11 +205,12 @@ void OutputFile::Impl::replace(const std::string& text) {
   sync_folder(target);
 }
 
-void OutputFile::Impl::replace_in_place(const std::string& text) {
+void OutputFile::Impl::replace_in_place(std::string_view text) {
   FileDescriptor file(::open(target.c_str(), O_WRONLY | O_CLOEXEC));
   if (!file.valid()) fail(path, errno);
   // Truncated last: until then a failure leaves a long file, not an empty one.
-  int error = write_all(file.get(), text);
+  std::string_view rest = text;
+  int error = write_all(file.get(), rest);
   if (error == 0 && ::ftruncate(file.get(), static_cast<off_t>(text.size())) != 0) error = errno;
   if (error == 0 && ::fsync(file.get()) != 0 && errno != EINVAL) error = errno;
   if (!file.close() && error == 0) error = errno;
@@ -215,20 +218,22 @@ void OutputFile::Impl::replace_in_place(const std::string& text) {
 }
 
 void OutputFile::Impl::append(const Document& document, bool last) {
-  if (finished) return;
-  std::ostringstream text;
-  if (!begun) {
-    writer->begin(document, text);
+  if (!finished) {
+    std::ostringstream text;
+    if (!begun) writer->begin(document, text);
     begun = true;
+    for (; rows_written < document.rows.size(); ++rows_written) {
+      writer->row(document, document.rows[rows_written], text);
+    }
+    if (last) writer->end(document, text);
+    finished = last;
+    unsent += text.str();
   }
-  for (; rows_written < document.rows.size(); ++rows_written) {
-    writer->row(document, document.rows[rows_written], text);
-  }
-  if (last) {
-    writer->end(document, text);
-    finished = true;
-  }
-  if (const int error = write_all(stream.get(), text.str())) fail(path, error);
+  // What a full device did not take is tried again with the next row, so that the stream has no hole.
+  std::string_view rest = unsent;
+  const int error = write_all(stream.get(), rest);
+  unsent.erase(0, unsent.size() - rest.size());
+  if (error != 0) fail(path, error);
 }
 
 OutputFile::OutputFile(std::string path, WriterOptions options) : impl_(std::make_unique<Impl>()) {

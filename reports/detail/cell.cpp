@@ -19,7 +19,7 @@ bool is_memory(std::string_view name) {
   return ends_with_any(name, {"_kib", "_mib", "_gib"});
 }
 bool is_percent(std::string_view name) {
-  return ends_with_any(name, {"_share", "_noise"});
+  return ends_with_any(name, {"_share", "_noise", "_mfu"});
 }
 
 /// Power of ten of the leading digit after rounding to `digits` significant ones: 999.96 with 4 gives 3.
@@ -106,8 +106,8 @@ std::string format_cell(std::string_view name, const Value& value) {
 
 bool has_unit(std::string_view name) {
   if (is_memory(name) || is_percent(name)) return true;
-  return ends_with_any(name, {"_ms", "_us", "_ns", "_s", "_flops", "_tflops", "_bytes", "_gbps", "_GiBps", "_mhz",
-                              "_error", "_tolerance", "_n"});
+  return ends_with_any(name, {"_ms", "_us", "_ns", "_s", "_flops", "_gflops", "_tflops", "_bytes", "_gbps", "_gibps",
+                              "_GiBps", "_speedup", "_mhz", "_error", "_tolerance", "_n"});
 }
 
 std::string escape_markdown(std::string_view text) {

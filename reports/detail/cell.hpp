@@ -11,7 +11,7 @@ namespace warpmeter::reports::detail {
 ///
 ///     _ms _us _s, rates, anything else   four significant digits at least: 0.9812, 12.55, 143.7, 23196
 ///     _kib _mib _gib                     two decimals, six significant digits at most: 46.48, 1598.91, 12397.6
-///     _share _noise                      percent: 87.3%, 0.42%
+///     _share _noise _mfu                 percent: 87.3%, 0.42%
 ///
 /// without trailing zeros; whole numbers without a unit in full; very large and very small ones as 4.295e+12.
 /// Null and what is not finite are "". Strings are one printable line, arrays and objects JSON.

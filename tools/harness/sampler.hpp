@@ -2,12 +2,18 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "kernels/runtime/context.hpp"
 #include "tools/harness/settings.hpp"
 #include "tools/harness/statistics.hpp"
 
 namespace warpmeter::harness {
+
+namespace detail {
+class Clock;
+class Timer;
+}  // namespace detail
 
 /// What one measured phase is made of.
 struct Phase {
@@ -20,16 +26,32 @@ struct Phase {
 ///
 /// device timer (CUDA): warm up, then for each sample: flush the L2 (cold), hold the stream with a blocking kernel
 /// while the work is enqueued, so that launch overhead stays out, and read two events. The blocker is left out above
-/// 500 launches and gives up by itself after 30 s. wall timer: the host's steady clock around enqueue and a
-/// synchronize. On the CPU both are the steady clock; cold there streams through a buffer larger than the last-level
-/// cache.
+/// 500 launches and gives up by itself after 30 s (1 s on a phase's first sample); where launches are serialized
+/// (CUDA_LAUNCH_BLOCKING, a profiler) it is left out with one warning. wall timer: the host's steady clock around
+/// enqueue and a synchronize. On the CPU both are the steady clock; cold there streams through a buffer larger than
+/// the last-level cache.
 ///
-/// Stopping: exactly `steps` samples, or until the noise (IQR/median) of at least 5 samples is at most max_noise, or
-/// max_time has passed (at least 1 sample is always taken). Throws Interrupted when Ctrl-C came.
+/// One sample is one call, except on the CPU with a hot cache and no prepare(): a call under 10 us (or 100 ticks of the
+/// clock) is repeated within the sample until it is that long, and the samples are means of calls_per_sample calls.
+/// A time below a clock's tick reads as one tick: never 0 for work that took time.
+///
+/// Stopping: exactly `steps` samples; or, with at least 5 samples over a quarter of max_time or 30 over a twentieth of
+/// it, when the noise (IQR/median) is at most max_noise; or when max_time has passed (at least 1 sample is always
+/// taken). Throws Interrupted when Ctrl-C came, and whatever the phase throws.
+///
+/// Throttle rule (CUDA): a sample whose SM clock was under 75% of the maximum is discarded and sampling backs off for
+/// 50 ms, doubling to 400 ms. After 5 in a row, or when max_time has passed without a sample, that clock is what the
+/// device sustains: it is accepted for the rest of the phase, with a warning.
 /// Source for blocker, flush and throttle rule: NVIDIA nvbench, measure_cold.
 class Sampler {
  public:
-  Sampler(const Context& context, const Settings& settings);
+  /// Where warnings go; by default one line on stderr, once for each text.
+  using Warn = std::function<void(const std::string&)>;
+
+  /// The flush buffer comes from context.allocator as harness memory. Throws OutOfMemory, DeviceError.
+  Sampler(const Context& context, const Settings& settings, Warn warn = {});
+  /// With a timer and clock of the caller's (tests: scripted times). `clock` must outlive it.
+  Sampler(std::unique_ptr<detail::Timer> timer, detail::Clock& clock, const Settings& settings, Warn warn = {});
   ~Sampler();
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;

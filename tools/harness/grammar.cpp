@@ -328,7 +328,12 @@ std::string format_exact_size(std::uint64_t bytes) {
 }
 
 std::string format_list(std::span<const std::int64_t> values) {
-  return fmt::format("{}", fmt::join(values, ","));
+  std::string text;
+  for (const std::int64_t value : values) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(value);
+  }
+  return text;
 }
 
 std::string format_size_list(std::span<const std::uint64_t> values) {

@@ -9,12 +9,14 @@
 #include "tools/harness/detail/command_line.hpp"
 #include "tools/harness/detail/config_file.hpp"
 #include "tools/harness/detail/help.hpp"
+#include "tools/harness/detail/joined.hpp"
 #include "tools/harness/grammar.hpp"
 
 namespace warpmeter::harness {
 namespace {
 
 using Action = OptionTable::Action;
+using detail::joined;
 
 bool is_flag(const OptionSpec& spec) {
   return spec.metavar.empty();
@@ -48,7 +50,7 @@ struct Entry {
   OptionSource source = OptionSource::fallback;
   std::string where;
 
-  [[nodiscard]] std::string text() const { return joined(texts); }
+  [[nodiscard]] std::string text() const { return joined(texts, ","); }
   [[nodiscard]] bool given() const { return source >= OptionSource::config; }
 };
 
@@ -163,7 +165,7 @@ std::optional<Entry> OptionTable::Impl::from_command_line(std::size_t at, const 
         throw UsageError(spec.name, value, is_flag(spec) ? "takes no value" : "not a truth value", flag_accepted(spec));
       }
       if (!result.texts.empty() && result.texts.front() != *text) {
-        throw UsageError(spec.name, joined(on), "given twice with different values", flag_accepted(spec));
+        throw UsageError(spec.name, joined(on, ","), "given twice with different values", flag_accepted(spec));
       }
       result.texts = {*text};
     }
@@ -172,7 +174,7 @@ std::optional<Entry> OptionTable::Impl::from_command_line(std::size_t at, const 
       if (value.empty()) throw UsageError(spec.name, "", "needs a value", spec.accepted);
     }
     if (on.size() > 1 && !spec.repeatable) {
-      throw UsageError(spec.name, fmt::format("{}", fmt::join(on, "', '")), "given more than once",
+      throw UsageError(spec.name, joined(on, "', '"), "given more than once",
                        spec.accepted.empty() ? "one value" : "once; " + spec.accepted);
     }
     result.texts = on;
@@ -207,7 +209,7 @@ void OptionTable::Impl::apply_config(const std::string& path, std::vector<Entry>
     entry.source = OptionSource::config;
     entry.where = fmt::format("{} line {}", path, item.line);
     entry.texts = item.texts;
-    if (!spec.repeatable && item.is_array) entry.texts = {joined(item.texts)};
+    if (!spec.repeatable && item.is_array) entry.texts = {joined(item.texts, ",")};
     const bool empty = entry.texts.empty() || std::any_of(entry.texts.begin(), entry.texts.end(),
                                                           [](const std::string& text) { return text.empty(); });
     if (empty) refuse(fmt::format("{} needs a value", item.key), spec.accepted);
@@ -234,7 +236,7 @@ const Preset& OptionTable::Impl::find_preset(std::string_view name, std::size_t 
   std::string problem = guess.empty() ? "unknown preset" : fmt::format("unknown preset ({})", guess);
   if (!from.where.empty()) problem += fmt::format(" (from {})", from.where);
   throw UsageError(specs[option].name, name, problem,
-                   names.empty() ? "this program has no presets" : fmt::format("{}", fmt::join(names, ", ")));
+                   names.empty() ? "this program has no presets" : joined(names, ", "));
 }
 
 void OptionTable::Impl::apply_preset(const Preset& values, std::vector<Entry>& result) const {
@@ -493,16 +495,14 @@ double OptionTable::fraction(std::string_view name) const {
 
 std::string OptionTable::word(std::string_view name, std::span<const std::string_view> accepted) const {
   return impl_->read(
-      name, [&](const std::string& text) { return parse_word(text, accepted); },
-      fmt::format("{}", fmt::join(accepted.begin(), accepted.end(), ", ")));
+      name, [&](const std::string& text) { return parse_word(text, accepted); }, joined(accepted, ", "));
 }
 
 std::vector<std::string> OptionTable::words(std::string_view name, std::span<const std::string_view> accepted,
                                             bool allow_all) const {
   return impl_->read(
       name, [&](const std::string& text) { return parse_words(text, accepted, allow_all); },
-      fmt::format("{}{}, one or several with commas between", fmt::join(accepted.begin(), accepted.end(), ", "),
-                  allow_all ? ", all" : ""));
+      fmt::format("{}{}, one or several with commas between", joined(accepted, ", "), allow_all ? ", all" : ""));
 }
 
 UsageError OptionTable::error(std::string_view name, std::string_view problem) const {

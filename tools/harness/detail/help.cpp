@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "tools/harness/detail/joined.hpp"
+
 namespace warpmeter::harness::detail {
 namespace {
 
@@ -62,7 +64,7 @@ std::string preset_values(const Preset& preset) {
   for (const auto& [name, text] : preset.values) {
     words.push_back(text == "true" ? name : text == "false" ? name + "=false" : fmt::format("{} {}", name, text));
   }
-  return fmt::format("{}", fmt::join(words, " "));
+  return joined(words, " ");
 }
 
 /// A cell of a Markdown table: a bar would end it.

@@ -40,10 +40,6 @@ std::string flag_accepted(const OptionSpec& spec) {
   return spec.negation.empty() ? spec.name : fmt::format("{} or {}", spec.name, spec.negation);
 }
 
-std::string joined(const std::vector<std::string>& texts) {
-  return fmt::format("{}", fmt::join(texts, ","));
-}
-
 /// What stands for an option now, and where it was said ("bench.toml line 3").
 struct Entry {
   std::vector<std::string> texts;

@@ -20,16 +20,16 @@ enum class Format : std::uint8_t { md, json, jsonl, csv };
 /// How a tool's rows look as a table. A column that no row has is left out; a null is an empty cell. Columns name the
 /// fields of a flat row; status, reason and rerun are fields like any other.
 struct TableLayout {
-  std::vector<std::string> group_by;      ///< one Markdown table for each combination, titled by it
-  std::vector<std::string> columns;       ///< shown by default, in order
-  std::vector<std::string> wide_columns;  ///< appended with --wide
+  std::vector<std::string> group_by = {};      ///< one Markdown table for each combination, titled by it
+  std::vector<std::string> columns = {};       ///< shown by default, in order
+  std::vector<std::string> wide_columns = {};  ///< appended with --wide
 };
 
 struct WriterOptions {
-  TableLayout layout;
+  TableLayout layout = {};
   bool wide = false;
   /// --columns: exactly these instead of the layout's. One that is in group_by no longer splits the Markdown tables.
-  std::vector<std::string> columns;
+  std::vector<std::string> columns = {};
   bool samples = false;  ///< keep `*_samples_*` arrays in JSON
 };
 

@@ -68,7 +68,7 @@ std::string four_digits(double number) {
 std::string memory(double number) {
   if (number == 0) return "0";
   const int exponent = decimal_exponent(std::fabs(number), 6);
-  if (exponent < -5) return scientific(number);
+  if (exponent < -5 || exponent >= 12) return scientific(number);
   // Below 0.01 two decimals would show 512 B as nothing: two significant digits instead.
   if (exponent < -2) return fixed(number, 1 - exponent);
   return fixed(number, std::clamp(5 - exponent, 0, 2));

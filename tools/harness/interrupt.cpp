@@ -1,7 +1,7 @@
-#include <csignal>
-#include <unistd.h>
-
 #include <atomic>
+#include <csignal>
+
+#include <unistd.h>
 
 #include "tools/harness/sampler.hpp"
 
@@ -27,7 +27,9 @@ void install_interrupt_handler() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-bool interrupt_requested() noexcept { return requested.load(std::memory_order_relaxed) != 0; }
+bool interrupt_requested() noexcept {
+  return requested.load(std::memory_order_relaxed) != 0;
+}
 
 void throw_if_interrupted() {
   if (interrupt_requested()) throw Interrupted{};

@@ -1,17 +1,19 @@
 #include "tools/harness/progress.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+
+#include <fmt/format.h>
 
 namespace warpmeter::harness {
 namespace {
 
 constexpr std::size_t kBarWidth = 24;
 
-double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace
 

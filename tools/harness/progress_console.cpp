@@ -1,10 +1,12 @@
 #include "tools/harness/progress_console.hpp"
 
+#include <cerrno>
+#include <cstdlib>
+
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdlib>
+#include "tools/harness/usage_error.hpp"
 
 namespace warpmeter::harness {
 namespace {
@@ -21,19 +23,12 @@ std::size_t terminal_width(int fd) {
 
 }  // namespace
 
-std::string one_line(std::string_view text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
-  std::string line(text);
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
-  }
-  return line;
-}
-
 ProgressConsole::ProgressConsole(std::string program, int fd)
     : program_(std::move(program)), fd_(fd), terminal_(draws_in_place(fd)) {}
 
-ProgressConsole::~ProgressConsole() { clear_status(); }
+ProgressConsole::~ProgressConsole() {
+  clear_status();
+}
 
 void ProgressConsole::write(std::string_view text) const {
   // stderr may be closed or full; there is nowhere left to say so.
@@ -52,7 +47,9 @@ void ProgressConsole::line(std::string_view text) {
   if (!status.empty()) show_status(status);
 }
 
-void ProgressConsole::warning(std::string_view text) { line("warning: " + std::string(text)); }
+void ProgressConsole::warning(std::string_view text) {
+  line("warning: " + std::string(text));
+}
 
 void ProgressConsole::show_status(std::string_view text) {
   if (!terminal_) return;

@@ -14,7 +14,7 @@ class ProgressConsole {
   ProgressConsole(const ProgressConsole&) = delete;
   ProgressConsole& operator=(const ProgressConsole&) = delete;
 
-  /// "attn_bench: text". Newlines in `text` become spaces: one message is one line.
+  /// "attn_bench: text". Control characters are escaped: one message is one line.
   void line(std::string_view text);
   /// "attn_bench: warning: text".
   void warning(std::string_view text);
@@ -32,8 +32,5 @@ class ProgressConsole {
   bool terminal_;
   std::string status_;
 };
-
-/// `text` with every line break and other control character replaced by a space, so that it stays one line.
-[[nodiscard]] std::string one_line(std::string_view text);
 
 }  // namespace warpmeter::harness

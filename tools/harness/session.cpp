@@ -33,13 +33,23 @@ struct Session::Impl {
 Session::Session(const Settings& settings) : impl_(std::make_unique<Impl>(settings)) {}
 Session::~Session() = default;
 
-const Settings& Session::settings() const { return impl_->settings; }
-Context Session::context() const { return {impl_->stream.view(), &impl_->allocator}; }
-CachingAllocator& Session::allocator() const { return impl_->allocator; }
-const DeviceProperties& Session::device_properties() const { return impl_->properties; }
+const Settings& Session::settings() const {
+  return impl_->settings;
+}
+Context Session::context() const {
+  return {impl_->stream.view(), &impl_->allocator};
+}
+CachingAllocator& Session::allocator() const {
+  return impl_->allocator;
+}
+const DeviceProperties& Session::device_properties() const {
+  return impl_->properties;
+}
 
 Sampler& Session::sampler() {
-  if (!impl_->sampler) impl_->sampler.emplace(context(), impl_->settings);
+  if (!impl_->sampler) {
+    impl_->sampler.emplace(context(), impl_->settings, [this](const std::string& text) { warn(text); });
+  }
   return *impl_->sampler;
 }
 
@@ -61,15 +71,21 @@ void Session::warn(const std::string& text) {
   }
 }
 
-std::int64_t Session::warnings() const { return static_cast<std::int64_t>(impl_->warned.size()); }
+std::int64_t Session::warnings() const {
+  return static_cast<std::int64_t>(impl_->warned.size());
+}
 
 void Session::checkpoint(const reports::Row& row) {
   if (impl_->checkpoint_sink) impl_->checkpoint_sink(row);
   throw_if_interrupted();
 }
 
-void Session::on_warning(std::function<void(const std::string&)> sink) { impl_->warning_sink = std::move(sink); }
+void Session::on_warning(std::function<void(const std::string&)> sink) {
+  impl_->warning_sink = std::move(sink);
+}
 
-void Session::on_checkpoint(std::function<void(const reports::Row&)> sink) { impl_->checkpoint_sink = std::move(sink); }
+void Session::on_checkpoint(std::function<void(const reports::Row&)> sink) {
+  impl_->checkpoint_sink = std::move(sink);
+}
 
 }  // namespace warpmeter::harness

@@ -35,6 +35,7 @@ class Case {
   /// Measures, setting figures as they are obtained; may set status mismatch with a reason. Throws OutOfMemory,
   /// DeviceError, Interrupted or any std::exception; the sweep turns those into the row's status. Everything that it
   /// allocated must be given back on every way out.
+  /// Calls session.checkpoint(row) after each phase, so that its figures outlive a crash of an isolated process.
   virtual void run(Session& session, reports::Row& row) = 0;
 };
 
@@ -52,10 +53,13 @@ class Sweep {
     reports::TableLayout layout;
     std::vector<std::string> row_keys;
   };
+  /// `document` has everything but rows and summary. Throws UsageError for a --resume file that cannot be read.
+  /// Session and table must outlive the sweep.
   Sweep(Session& session, const OptionTable& table, Options options, reports::Document document);
   ~Sweep();
 
-  /// Returns the exit status: 0, 1 or 130.
+  /// Returns the exit status: 0, 1 or 130. Throws UsageError, before anything is measured, for an output that cannot
+  /// be written.
   int run(std::vector<std::unique_ptr<Case>> cases);
   [[nodiscard]] const reports::Document& document() const;
 

@@ -1,0 +1,202 @@
+#include "tools/harness/tool.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <exception>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "tools/harness/isolation_channel.hpp"
+#include "tools/harness/progress_console.hpp"
+#include "tools/harness/provenance.hpp"
+#include "tools/harness/sweep_outputs.hpp"
+#include "tools/harness/sweep_plan.hpp"
+#include "tools/harness/sweep_row.hpp"
+#include "tools/harness/sweep_warnings.hpp"
+
+namespace warpmeter::harness {
+namespace {
+
+constexpr int kFailure = 1;
+constexpr int kUsage = 2;
+
+/// Parses twice: the preset in force when none is named depends on the device, which is itself an option.
+OptionTable parse(const Tool& tool, int argc, const char* const* argv) {
+  OptionTable table(tool.name(), tool.summary());
+  add_shared_options(table);
+  tool.add_options(table);
+  table.parse(argc, argv);
+  Device device = Device::cpu();
+  try {
+    device = parse_device(table.text("--device"));
+  } catch (const std::invalid_argument&) {
+    // Not there: --help and the like still work, and read_settings says what is wrong.
+  }
+  table.set_default_preset(tool.default_preset(device));
+  table.parse(argc, argv);
+  return table;
+}
+
+/// Text that a user asked for instead of a measurement.
+std::optional<std::string> text_for(const Tool& tool, const OptionTable& table) {
+  switch (table.action()) {
+    case OptionTable::Action::run:
+      return std::nullopt;
+    case OptionTable::Action::help:
+      return table.help_text();
+    case OptionTable::Action::help_markdown:
+      return table.markdown_text();
+    case OptionTable::Action::version:
+      return version_text(tool.name());
+    case OptionTable::Action::list:
+      return tool.list(table);
+    case OptionTable::Action::print_config:
+      return table.config_text();
+  }
+  return std::nullopt;
+}
+
+std::string describe_device(Device device, const DeviceProperties& properties) {
+  if (device.is_cuda()) return fmt::format("{} ({})", name(device), properties.name);
+  return fmt::format("cpu ({}, {} cores): {}", properties.name, properties.cores, cuda_unavailable_reason());
+}
+
+void require_something_supported(const std::vector<std::unique_ptr<Case>>& cases) {
+  if (cases.empty()) throw UsageError("the options leave no configuration to measure");
+  std::optional<std::string> first;
+  for (const auto& a_case : cases) {
+    const auto reason = a_case->unsupported();
+    if (!reason) return;
+    if (!first) first = reason;
+  }
+  throw UsageError(
+      cases.size() == 1
+          ? fmt::format("nothing to measure: {}", *first)
+          : fmt::format("nothing to measure: none of {} configurations can run; the first: {}", cases.size(), *first));
+}
+
+reports::Document make_document(const Tool& tool, const Session& session, int argc, const char* const* argv) {
+  reports::Document document;
+  document.tool = tool.name();
+  document.version = version_object();
+  document.argv.assign(argv, argv + argc);
+  document.started_at = utc_now();
+  document.device = device_object(session.settings().device, session.device_properties());
+  document.libraries = libraries_object();
+  document.settings = describe(session.settings());
+  document.row_keys = tool.row_keys();
+  return document;
+}
+
+/// This process is an isolated child: its one row goes to the parent and nothing to stdout.
+int run_child(Session& session, const OptionTable& table, const std::string& program,
+              const std::vector<std::unique_ptr<Case>>& cases) {
+  if (cases.size() != 1) {
+    throw UsageError(fmt::format("an isolated process runs one configuration, not {}", cases.size()));
+  }
+  ChildChannel channel(session.settings().isolated_child_fd);
+  const reports::Object ceilings = channel.receive_ceilings();
+  session.on_warning([&](const std::string& text) { channel.send_warning(text); });
+  session.on_checkpoint([&](const reports::Row& row) { channel.send_row(row, false); });
+  reports::Row row = planned_row(*cases.front(), table, program);
+  (void)run_in_process(session, *cases.front(), row);
+  reports::Object known = ceilings;
+  const reports::Object measured = session.measured_ceilings();
+  for (const auto& [field, value] : measured.fields()) known.set(field, value);
+  channel.send_ceilings(known);
+  channel.send_row(row, true);
+  session.on_warning({});
+  session.on_checkpoint({});
+  return row.status == reports::Status::interrupted ? 130 : 0;
+}
+
+/// Columns of a dry run: what identifies a row, what is predicted of it.
+std::vector<std::string> dry_run_columns(const reports::Document& document) {
+  std::vector<std::string> columns = document.row_keys;
+  const auto add = [&](const std::string& column) {
+    if (std::find(columns.begin(), columns.end(), column) == columns.end()) columns.push_back(column);
+  };
+  for (const reports::Row& row : document.rows) {
+    for (const auto& [field, value] : row.figures.fields()) add(field);
+  }
+  for (const char* column : {"status", "reason"}) add(column);
+  return columns;
+}
+
+void check_columns(const std::vector<std::string>& asked, const std::vector<std::string>& accepted) {
+  for (const std::string& column : asked) {
+    if (std::find(accepted.begin(), accepted.end(), column) != accepted.end()) continue;
+    std::string names;
+    for (const std::string& name : accepted) names += (names.empty() ? "" : ", ") + name;
+    throw UsageError("--columns", column, "no such column", names);
+  }
+}
+
+int print_dry_run(Session& session, const Tool& tool, const OptionTable& table,
+                  const std::vector<std::unique_ptr<Case>>& cases, reports::Document document) {
+  const Settings& settings = session.settings();
+  document = dry_run(session, table, tool.name(), cases, std::move(document));
+  reports::WriterOptions options;
+  options.columns = dry_run_columns(document);
+  if (!settings.columns.empty()) {
+    std::vector<std::string> accepted = reports::column_names(tool.layout(), tool.row_keys());
+    accepted.insert(accepted.end(), options.columns.begin(), options.columns.end());
+    check_columns(settings.columns, accepted);
+    options.columns = settings.columns;
+  }
+  std::ostringstream text;
+  reports::write_document(document, settings.format, options, text);
+  return write_all(STDOUT_FILENO, text.view()) == 0 ? 0 : kFailure;
+}
+
+int run(const Tool& tool, int argc, const char* const* argv) {
+  const OptionTable table = parse(tool, argc, argv);
+  if (const auto text = text_for(tool, table)) return write_all(STDOUT_FILENO, *text) == 0 ? 0 : kFailure;
+
+  const Settings settings = read_settings(table);
+  auto cases = tool.cases(table, settings);
+  require_something_supported(cases);
+
+  install_interrupt_handler();
+  Session session(settings);
+  if (settings.isolated_child_fd >= 0) return run_child(session, table, tool.name(), cases);
+
+  ProgressConsole console(tool.name());
+  if (settings.device_was_auto) {
+    console.line(fmt::format("device {}", describe_device(settings.device, session.device_properties())));
+  }
+  reports::Document document = make_document(tool, session, argc, argv);
+  if (settings.dry_run) return print_dry_run(session, tool, table, cases, std::move(document));
+
+  check_columns(settings.columns, reports::column_names(tool.layout(), tool.row_keys()));
+  Sweep sweep(session, table, {tool.name(), {"/proc/self/exe"}, tool.layout(), tool.row_keys()}, std::move(document));
+  const MachineState machine = machine_state(session.device_properties().cores);
+  for (const std::string& warning : machine_warnings(build_info(), machine, settings)) session.warn(warning);
+  return sweep.run(std::move(cases));
+}
+
+}  // namespace
+
+int run_tool(const Tool& tool, int argc, const char* const* argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error of write(), to be told from others
+  std::signal(SIGXFSZ, SIG_IGN);  // and so is a file-size limit
+  ProgressConsole console(tool.name());
+  try {
+    return run(tool, argc, argv);
+  } catch (const UsageError& e) {
+    console.line(e.what());
+    return kUsage;
+  } catch (const Interrupted&) {
+    console.line("interrupted before anything was measured");
+    return 130;
+  } catch (const std::exception& e) {
+    console.line(e.what());
+  } catch (...) {
+    console.line("an exception of an unknown type");
+  }
+  return kFailure;
+}
+
+}  // namespace warpmeter::harness

@@ -135,13 +135,19 @@ std::optional<Value> parse_json(std::string_view text, JsonProblem& problem) {
   const char* const begin = text.data();
   const char* reached = begin;
   ValueBuilder builder;
-  const Cursor first(begin, &reached);
-  const Cursor last(begin + text.size(), &reached);
-  if (json::sax_parse(first, last, &builder)) return std::move(builder.result);
-  const std::string_view read(begin, static_cast<std::size_t>(reached - begin));
-  problem.line = 1 + static_cast<std::size_t>(std::count(read.begin(), read.end(), '\n'));
-  const std::size_t line_start = read.rfind('\n') == std::string_view::npos ? 0 : read.rfind('\n') + 1;
-  problem.column = std::max<std::size_t>(1, read.size() - line_start);
+  // The parser takes a NUL byte for the end, whatever follows.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    reached = begin + nul + 1;
+    builder.problem = "a NUL byte";
+  } else if (json::sax_parse(Cursor(begin, &reached), Cursor(begin + text.size(), &reached), &builder)) {
+    return std::move(builder.result);
+  }
+  // The character that was read last is the first that cannot be.
+  const std::size_t size = static_cast<std::size_t>(reached - begin);
+  const std::string_view before(begin, size == 0 ? 0 : size - 1);
+  problem.line = 1 + static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n'));
+  const std::size_t line_start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
+  problem.column = 1 + before.size() - line_start;
   problem.what = detail::printable(builder.problem);
   if (problem.what.size() > 160) problem.what = detail::valid_utf8(problem.what.substr(0, 157)) + "...";
   return std::nullopt;

@@ -6,8 +6,8 @@
 // A key block keeps K^T, V^T (packed once) and its dK, dV in cache while all queries that see it pass by; scores are
 // (queries, keys). A query-gradient block (the two-pass backward's dQ) keeps Q^T, dO^T and dQ while the keys pass by;
 // scores are (keys, queries) as in the forward. Either way both score products have their packed operand packed once,
-// and P^T, dS^T are read as they lie. scale * log2(e) goes into the packed operand of S, scale into that of dP and
-// into delta, so that dS comes out scaled. P and dS are made in the registers of dP's product.
+// and P^T, dS^T are read as they lie. scale * log2(e) goes into the packed operand of S, scale into dQ and dK as they
+// are written. P and dS are made in the registers of dP's product.
 
 #include <sched.h>
 
@@ -74,22 +74,39 @@ template <int MR, int NV, bool by_row, bool masked>
 
 // --- delta ---------------------------------------------------------------------------------------------------------
 
+/// Lanes are rows, and the sum runs over head_dim in dP's order: a query that sees one key has O = V of it and dP =
+/// delta to the last bit, so its dS is exactly 0.
 template <class T>
 void delta_block(const DeltaBlock& block) {
   const Shape& shape = block.shape;
-  const Index whole = shape.head_dim / kWidth * kWidth;
-  for (Index row = block.first; row < block.first + block.rows; ++row) {
-    const T* const o = static_cast<const T*>(block.o.data) + row * block.o.stride;
-    const T* const d_o = static_cast<const T*>(block.d_o.data) + row * block.d_o.stride;
-    Vec sum{};
-    for (Index k = 0; k < whole; k += kWidth) sum = fma(load(o + k), load(d_o + k), sum);
-    if (whole < shape.head_dim) {
-      const Index rest = shape.head_dim - whole;
-      sum = fma(load_partial(o + whole, rest), load_partial(d_o + whole, rest), sum);
+  const auto load_transposed = [&](const flash_detail::Rows& from, Index row, Index rows, Index k, Vec(&to)[kWidth]) {
+    const Index count = min_of(kWidth, shape.head_dim - k);
+#pragma GCC unroll 16
+    for (int i = 0; i < kWidth; ++i) {
+      to[i] = Vec{};
+      if (i < rows) {
+        const T* const p = static_cast<const T*>(from.data) + (row + i) * from.stride + k;
+        to[i] = count == kWidth ? load(p) : load_partial(p, count);
+      }
     }
-    block.delta[row] = shape.scale * reduce_add(sum);
-    const float lse = block.lse[row];
-    block.lse2[row] = lse == -__builtin_inff() ? __builtin_inff() : lse * kLog2e;
+    transpose(to);
+  };
+  for (Index first = 0; first < block.rows; first += kWidth) {
+    const Index row = block.first + first;
+    const Index rows = min_of(kWidth, block.rows - first);
+    Vec sum{};
+    for (Index k = 0; k < shape.head_dim; k += kWidth) {
+      Vec o[kWidth], d_o[kWidth];
+      load_transposed(block.o, row, rows, k, o);
+      load_transposed(block.d_o, row, rows, k, d_o);
+#pragma GCC unroll 16
+      for (int i = 0; i < kWidth; ++i) sum = fma(d_o[i], o[i], sum);
+    }
+    store_partial(block.delta + row, sum, rows);
+    for (Index i = row; i < row + rows; ++i) {
+      const float lse = block.lse[i];
+      block.lse2[i] = lse == -__builtin_inff() ? __builtin_inff() : lse * kLog2e;
+    }
   }
 }
 
@@ -150,21 +167,22 @@ void add_query_gradient(const BackwardHead& head, const Shape& shape, Index row0
   }
   if (ordinal == 0) {
     if (sizeof(T) == sizeof(float) || last == 0) {
-      write_rows(share, ld, rows, head_dim, out, head.dq.stride);
+      write_rows(share, ld, rows, head_dim, shape.scale, out, head.dq.stride);
     } else {
-      write_rows(share, ld, rows, head_dim, sum, stride);
+      write_rows(share, ld, rows, head_dim, shape.scale, sum, stride);
     }
     return;
   }
   const bool finish = sizeof(T) != sizeof(float) && ordinal == last;
   const Index whole = head_dim / kWidth * kWidth;
   const Index rest = head_dim - whole;
+  const Vec scale = broadcast(shape.scale);
   for (Index row = 0; row < rows; ++row) {
     float* const to = sum + row * stride;
     const float* const from = share + row * ld;
     T* const result = finish ? out + row * head.dq.stride : nullptr;
     for (Index k = 0; k < whole; k += kWidth) {
-      const Vec value = load(to + k) + load(from + k);
+      const Vec value = fma(load(from + k), scale, load(to + k));
       if (finish) {
         store(result + k, value);
       } else {
@@ -172,7 +190,7 @@ void add_query_gradient(const BackwardHead& head, const Shape& shape, Index row0
       }
     }
     if (rest > 0) {
-      const Vec value = load_partial(to + whole, rest) + load(from + whole);
+      const Vec value = fma(load(from + whole), scale, load_partial(to + whole, rest));
       if (finish) {
         store_partial(result + whole, value, rest);
       } else {
@@ -223,8 +241,8 @@ void key_block(const KeyBlock& block) {
     const Index count = min_of(width, block.keys - key);
     pack_transposed(k + key * block.k.stride, block.k.stride, count, width, head_dim, shape.scale * kLog2e,
                     keys_t + key * head_dim, width);
-    pack_transposed(v + key * block.v.stride, block.v.stride, count, width, head_dim, shape.scale,
-                    values_t + key * head_dim, width);
+    pack_transposed(v + key * block.v.stride, block.v.stride, count, width, head_dim, 1.0f, values_t + key * head_dim,
+                    width);
   }
   const float* keys = reinterpret_cast<const float*>(k);
   Index key_stride = block.k.stride;
@@ -301,9 +319,9 @@ void key_block(const KeyBlock& block) {
       }
     }
   }
-  write_rows(dk, padded, block.keys, head_dim, static_cast<T*>(block.dk.data) + block.first * block.dk.stride,
-             block.dk.stride);
-  write_rows(dv, padded, block.keys, head_dim, static_cast<T*>(block.dv.data) + block.first * block.dv.stride,
+  write_rows(dk, padded, block.keys, head_dim, shape.scale,
+             static_cast<T*>(block.dk.data) + block.first * block.dk.stride, block.dk.stride);
+  write_rows(dv, padded, block.keys, head_dim, 1.0f, static_cast<T*>(block.dv.data) + block.first * block.dv.stride,
              block.dv.stride);
 }
 
@@ -360,7 +378,7 @@ void query_gradient_block(const QueryGradientBlock& block) {
     const Index count = min_of(width, block.rows - row);
     pack_transposed(q + row * block.q.stride, block.q.stride, count, width, head_dim, shape.scale * kLog2e,
                     queries_t + row * head_dim, width);
-    pack_transposed(d_o + row * block.d_o.stride, block.d_o.stride, count, width, head_dim, shape.scale,
+    pack_transposed(d_o + row * block.d_o.stride, block.d_o.stride, count, width, head_dim, 1.0f,
                     d_outputs_t + row * head_dim, width);
   }
   for (Index row = 0; row < query_panels.total * kWidth; ++row) {
@@ -424,8 +442,8 @@ void query_gradient_block(const QueryGradientBlock& block) {
                                                        });
     }
   }
-  write_rows(dq, padded, block.rows, head_dim, static_cast<T*>(block.dq.data) + block.first * block.dq.stride,
-             block.dq.stride);
+  write_rows(dq, padded, block.rows, head_dim, shape.scale,
+             static_cast<T*>(block.dq.data) + block.first * block.dq.stride, block.dq.stride);
 }
 
 }  // namespace

@@ -217,7 +217,7 @@ void forward_block(const ForwardBlock& block) {
     for (Index k = 0; k < padded; k += kWidth) store(o + k, load(o + k) * inverse);
     block.lse[block.first + row] = total == 0 ? kMinusInfinity : (maximum[row] + __builtin_log2f(total)) * kLn2;
   }
-  write_rows(output, padded, block.rows, head_dim, static_cast<T*>(block.o.data) + block.first * block.o.stride,
+  write_rows(output, padded, block.rows, head_dim, 1.0f, static_cast<T*>(block.o.data) + block.first * block.o.stride,
              block.o.stride);
 }
 

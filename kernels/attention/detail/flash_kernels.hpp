@@ -47,7 +47,7 @@ struct ForwardBlock {
   float* scratch = nullptr;
 };
 
-/// For query rows [first, first + rows) of one head: delta = scale * rowsum(O * dO), and lse2 = LSE in base 2, +inf for
+/// For query rows [first, first + rows) of one head: delta = rowsum(O * dO), and lse2 = LSE in base 2, +inf for
 /// a query that sees nothing (its P is then 0).
 struct DeltaBlock {
   Shape shape;

@@ -263,13 +263,14 @@ template <class T>
 
 /// to[row][k] = factor * from[row][k] in the result's type.
 template <class T>
-[[gnu::noinline]] void write_rows(const float* from, Index ld, Index rows, Index head_dim, T* to, Index stride) {
+[[gnu::noinline]] void write_rows(const float* from, Index ld, Index rows, Index head_dim, float factor, T* to,
+                                  Index stride) {
   const Index whole = head_dim / kWidth * kWidth;
   for (Index row = 0; row < rows; ++row) {
     const float* p = from + row * ld;
     T* out = to + row * stride;
-    for (Index k = 0; k < whole; k += kWidth) store(out + k, load(p + k));
-    if (whole < head_dim) store_partial(out + whole, load(p + whole), head_dim - whole);
+    for (Index k = 0; k < whole; k += kWidth) store(out + k, load(p + k) * factor);
+    if (whole < head_dim) store_partial(out + whole, load(p + whole) * factor, head_dim - whole);
   }
 }
 

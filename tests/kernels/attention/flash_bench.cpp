@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <map>
 #include <string>
 #include <vector>
@@ -40,23 +41,31 @@ std::vector<std::string> words(const std::string& text) {
   return result;
 }
 
+/// CPU time of the process: what counts on a machine that others load too.
+double cpu_ms() {
+  return static_cast<double>(std::clock()) * 1e3 / CLOCKS_PER_SEC;
+}
+
 struct Times {
-  double median = 0, min = 0;
+  double median = 0, min = 0;  ///< of the wall clock
+  double cpu = 0;              ///< median CPU time, all threads together
 };
 
 template <class Body>
 Times timed(int repeat, double max_ms, Body&& body) {
   body();
   body();
-  std::vector<double> samples;
+  std::vector<double> samples, cpu_samples;
   const double start = now_ms();
   while (static_cast<int>(samples.size()) < repeat && (samples.size() < 3 || now_ms() - start < max_ms)) {
-    const double begin = now_ms();
+    const double begin = now_ms(), cpu_begin = cpu_ms();
     body();
     samples.push_back(now_ms() - begin);
+    cpu_samples.push_back(cpu_ms() - cpu_begin);
   }
   std::sort(samples.begin(), samples.end());
-  return {samples[samples.size() / 2], samples.front()};
+  std::sort(cpu_samples.begin(), cpu_samples.end());
+  return {samples[samples.size() / 2], samples.front(), cpu_samples[cpu_samples.size() / 2]};
 }
 
 #if defined(__x86_64__)
@@ -127,12 +136,13 @@ void run(const Implementation& implementation, const AttentionProblem& problem, 
   const Times bwd = timed(repeat, max_ms, [&] { implementation.backward(context, problem, backward, saved.get()); });
   std::printf(
       "{\"impl\": \"%s\", \"kernel\": \"%s\", \"d\": %lld, \"N\": %lld, \"dtype\": \"%s\", \"threads\": %d, "
-      "\"fwd_ms\": %.3f, \"bwd_ms\": %.3f, \"fwd_min_ms\": %.3f, \"bwd_min_ms\": %.3f, \"fwd_gflops\": %.1f, "
+      "\"fwd_ms\": %.3f, \"bwd_ms\": %.3f, \"fwd_min_ms\": %.3f, \"bwd_min_ms\": %.3f, \"fwd_cpu_ms\": %.3f, "
+      "\"bwd_cpu_ms\": %.3f, \"fwd_gflops\": %.1f, "
       "\"bwd_gflops\": %.1f}\n",
       std::string(implementation.name()).c_str(), implementation.kernel(problem, Pass::forward).c_str(),
       static_cast<long long>(problem.head_dim), static_cast<long long>(problem.seq_len),
-      std::string(name(problem.dtype)).c_str(), num_threads(), fwd.median, bwd.median, fwd.min, bwd.min,
-      problem.forward_flops() / fwd.median / 1e6, problem.backward_flops() / bwd.median / 1e6);
+      std::string(name(problem.dtype)).c_str(), num_threads(), fwd.median, bwd.median, fwd.min, bwd.min, fwd.cpu,
+      bwd.cpu, problem.forward_flops() / fwd.median / 1e6, problem.backward_flops() / bwd.median / 1e6);
   std::fflush(stdout);
 }
 

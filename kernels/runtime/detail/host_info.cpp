@@ -175,14 +175,15 @@ std::optional<double> cgroup_cpu_quota(const std::string& root) {
 HostMemory host_memory(const std::string& root) {
   const std::string meminfo = root + "/proc/meminfo";
   HostMemory memory;
-  memory.total = keyed_number(meminfo, "MemTotal").value_or(0) << 10;
+  const std::uint64_t physical = keyed_number(meminfo, "MemTotal").value_or(0) << 10;
+  memory.total = physical;
   memory.available = keyed_number(meminfo, "MemAvailable").value_or(0) << 10;
 
   const CgroupLevels levels = cgroup_levels(root, "memory");
   for (const std::string& directory : levels.directories) {
     const auto limit = number_in(directory + (levels.version2 ? "/memory.max" : "/memory.limit_in_bytes"));
-    if (!limit || *limit >= memory.total) continue;  // version 1 writes a huge number for none
-    memory.total = *limit;
+    if (!limit || *limit >= physical) continue;  // version 1 writes a huge number for none
+    memory.total = std::min<std::size_t>(memory.total, *limit);
     const auto used =
         number_in(directory + (levels.version2 ? "/memory.current" : "/memory.usage_in_bytes")).value_or(0);
     // Clean file cache counts as used but goes when memory is asked for.

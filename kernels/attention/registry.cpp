@@ -7,6 +7,7 @@
 #include "kernels/attention/flash.hpp"
 #include "kernels/attention/fused.hpp"
 #include "kernels/attention/naive.hpp"
+#include "kernels/attention/reference.hpp"
 
 namespace warpmeter::attention {
 
@@ -20,10 +21,7 @@ constexpr std::array<std::string_view, 8> kKnownNames = {"reference",      "naiv
 std::span<const Implementation* const> cpu_implementations() {
   static const std::vector<const Implementation*> table = {
       // One line an implementation.
-      &naive_cpu(),
-      &fused_cpu(),
-      &flash_cpu(),
-      &flash_two_pass_cpu(),
+      &reference_cpu(), &naive_cpu(), &fused_cpu(), &flash_cpu(), &flash_two_pass_cpu(),
   };
   return table;
 }

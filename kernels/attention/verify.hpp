@@ -11,12 +11,12 @@ namespace warpmeter::attention {
 
 /// How one output compares with the fp64 reference.
 struct OutputCheck {
-  std::string output;           ///< "o", "lse", "dq", "dk", "dv"
-  double max_error = 0;         ///< largest |value - reference| over the rows looked at
-  double max_reference = 0;     ///< largest |reference| over the same rows
-  double tolerance = 0;         ///< what max_error may be
-  std::string worst;            ///< "b0 h0 row 17 col 3: got 0.5, expected 0.4"
-  bool passed = false;          ///< false too for a NaN, or an infinity that the reference does not have
+  std::string output;        ///< "o", "lse", "dq", "dk", "dv"
+  double max_error = 0;      ///< largest |value - reference| over the rows looked at
+  double max_reference = 0;  ///< largest |reference| over the same rows
+  double tolerance = 0;      ///< what max_error may be
+  std::string worst;         ///< "b0 h0 row 17 col 3: got 0.5, expected 0.4"
+  bool passed = false;       ///< false too for a NaN, or an infinity that the reference does not have
 };
 
 struct CheckReport {
@@ -35,15 +35,30 @@ struct HostOutputs {
 
 /// Compares outputs with the fp64 formula (reference.hpp) on host copies of the inputs.
 ///
-/// Small problems are compared in every element. Above `work_budget` multiply-adds rows are sampled: first, last, tile
-/// borders and random ones, in a few (batch, key/value head) pairs; the sample depends on the problem and seed alone.
+/// Small problems are compared in every element. Above `work_budget` multiply-adds rows are sampled: query rows (o, lse,
+/// dq) in up to 64 (batch, key/value head) pairs, key rows (dk, dv) in up to 4; first, last, where the causal mask
+/// begins, beside tile borders, and random ones. The sample depends on the problem and seed alone. A key row needs LSE
+/// and D of every query that sees it; where those would cost more than half the budget the run's own lse and
+/// D = o . do stand in for them, themselves checked in the sampled query rows (check() then needs o and lse).
 ///
-/// Tolerances (largest error): fp32 1e-5 and tf32 1e-3 of max|reference|; 16-bit types twice the error that the naive
-/// formula makes when every step is rounded to that type, plus one rounding of max|reference|. LSE is fp32 whatever the
-/// type and is held to its inputs' rule.
+/// Largest error allowed, with u the type's unit roundoff and max|ref| over the rows looked at:
+///
+/// | type       | o, dv                          | lse                                 | dq, dk                        |
+/// |------------|--------------------------------|-------------------------------------|-------------------------------|
+/// | fp32       | 1e-5 max|ref|                  | 1e-5 max(max|ref|, 1)               | 1e-5 max|ref| + 4u c          |
+/// | tf32       | 1e-3 max|ref|                  | 1e-3 max(max|ref|, 1)               | 1e-3 max|ref| + 4u c          |
+/// | bf16, fp16 | 2 yardstick + u max|ref|       | 2 yardstick + u max(max|ref|, 1)    | 2 yardstick + u max(max|ref|, c) |
+///
+/// fp32 and tf32: sums of n terms in any order err by about sqrt(n) u of the largest; 1e-5 and 1e-3 leave room for
+/// lengths to 2^16 and for one wrong term in none. 16-bit: the yardstick is the largest error that the naive formula
+/// makes when every step is rounded to that type; a kernel that keeps more in fp32 is below it, one that rounds
+/// differently near it, and the last rounding of the result comes on top. LSE is a logarithm, so an error near 0 is
+/// held against 1: relative errors of sums of exponentials are absolute in it.
+/// c is the size of what cancels in dS = P (dP - D), times scale and the largest |k| (dq) or |q| (dk): where a query
+/// sees one key, dq is 0 by formula and its rounding error is of that size.
 class Verifier {
  public:
-  /// `d_o` null: forward only. The operands are host memory that lives as long as the verifier.
+  /// `d_o` null: forward only. The operands are host memory; they are read here only.
   Verifier(const AttentionProblem& problem, ConstOperand q, ConstOperand k, ConstOperand v, ConstOperand d_o,
            std::uint64_t seed, double work_budget = 4e9);
   ~Verifier();

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/attention/implementation.hpp"
+#include "kernels/attention/problem.hpp"
+
+namespace warpmeter::attention {
+
+/// The formula that every implementation is held to, in fp64, for one (batch, key/value head) and the query heads
+/// that share it. With i over queries, j over the keys that i sees, and sums over head_dim in the products:
+///
+///     S_ij = scale * q_i . k_j        LSE_i = ln(sum_j exp(S_ij))      P_ij = exp(S_ij - LSE_i)
+///     o_i  = sum_j P_ij v_j
+///     dP_ij = do_i . v_j              D_i = sum_j P_ij dP_ij           dS_ij = P_ij (dP_ij - D_i)
+///     dq_i = scale * sum_j dS_ij k_j
+///     dk_j = scale * sum_i dS_ij q_i  dv_j = sum_i P_ij do_i           (over all queries of all heads that see j)
+///
+/// A query that sees nothing has o = 0, LSE = -inf, dq = 0; a key that nobody sees has dk = dv = 0.
+
+/// What happens after each step: nothing, or rounding to a 16-bit type as an eager framework stores it (q . k, its
+/// product with the scale, P, o, dP, dS, its product with the scale, dq, dk, dv; sums inside a step stay fp64).
+/// The rounded form tells how large an error is to be expected of that type.
+enum class Rounding : std::uint8_t { none, bf16, fp16 };
+
+/// Host memory in the problem's storage type; `d_o` null when no gradient is wanted.
+struct ReferenceInputs {
+  ConstOperand q, k, v, d_o;
+};
+
+/// Rows wanted of one (batch, key/value head). Keys need every query that sees them, so they cost the most.
+struct ReferenceRequest {
+  std::int64_t batch = 0;
+  std::int64_t kv_head = 0;
+  std::span<const std::int64_t> queries;  ///< of o, lse and dq, ascending, in every query head of the group
+  std::span<const std::int64_t> keys;     ///< of dk and dv, ascending; none without gradients
+  bool backward = false;
+  Rounding rounding = Rounding::none;
+  /// LSE and D of all queries, (group_size, seq_len), when known from elsewhere: the keys then cost only themselves.
+  const double* known_lse = nullptr;
+  const double* known_d = nullptr;
+};
+
+/// The rows in the request's order, in the workspace. A group's query heads follow one another.
+struct ReferenceResult {
+  std::span<double> o, dq;   ///< (group_size, queries, head_dim); dq empty without backward
+  std::span<double> lse;     ///< (group_size, queries)
+  std::span<double> dk, dv;  ///< (keys, head_dim)
+  /// Largest P_ij (|dP_ij| + |o_i * do_i|_2) of the query rows: what dS is the difference of. Where gradients cancel to
+  /// nearly nothing, rounding errors are of this size, not of the result's.
+  double largest_term = 0;
+};
+
+/// Doubles that evaluate_reference() needs as workspace.
+[[nodiscard]] std::size_t reference_workspace(const AttentionProblem& problem, const ReferenceRequest& request);
+
+/// Computes the rows, on all cores.
+[[nodiscard]] ReferenceResult evaluate_reference(const AttentionProblem& problem, const ReferenceInputs& inputs,
+                                                 const ReferenceRequest& request, double* workspace);
+
+/// Multiply-adds (an exponential counted as 16) for one query row of one group, one key row, and LSE and D of all
+/// queries, averaged over rows. For budgets.
+struct ReferenceCosts {
+  double query_row = 0, key_row = 0, statistics = 0;
+};
+[[nodiscard]] ReferenceCosts reference_costs(const AttentionProblem& problem, bool backward);
+
+/// The same formula as an implementation to select: for small problems, where speed does not matter.
+const Implementation& reference_cpu();
+
+}  // namespace warpmeter::attention

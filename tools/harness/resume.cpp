@@ -68,12 +68,14 @@ std::optional<std::string> settings_difference(const Object& earlier, const Obje
   };
   if (auto found = compare(now)) return found;
   if (auto found = compare(earlier)) return found;
-  // Rows with raw samples serve a run without them, not the other way round.
-  const Value* wanted = now.find("samples");
-  if (wanted != nullptr && *wanted == Value(true) && !same(earlier.find("samples"), wanted)) {
-    return "it was measured without --samples";
-  }
   return std::nullopt;
+}
+
+bool has_samples(const reports::Row& row) {
+  const auto& figures = row.figures.fields();
+  return row.status != reports::Status::ok || std::any_of(figures.begin(), figures.end(), [](const auto& figure) {
+           return figure.first.find("_samples_") != std::string::npos && !figure.second.is_null();
+         });
 }
 
 }  // namespace
@@ -85,12 +87,13 @@ std::optional<std::string> difference(const reports::Document& earlier, const re
   return settings_difference(earlier.settings, now.settings);
 }
 
-Resume::Resume(const reports::Document& earlier, const reports::Document& now) {
+Resume::Resume(const reports::Document& earlier, const reports::Document& now, bool samples) {
   if (auto found = difference(earlier, now)) {
     refusal_ = *found;
     return;
   }
   for (const reports::Row& row : earlier.rows) {
+    if (samples && !has_samples(row)) continue;
     const auto [at, added] = rows_.try_emplace(key_of(row.configuration), row);
     if (!added && (!is_failure(row.status) || is_failure(at->second.status))) at->second = row;
   }

@@ -13,8 +13,8 @@ namespace warpmeter::harness {
 /// figure, and a status that is a result (ok, oom, unsupported, skipped). Failures are run again.
 class Resume {
  public:
-  /// `now` is this run's document, without rows.
-  Resume(const reports::Document& earlier, const reports::Document& now);
+  /// `now` is this run's document, without rows. With `samples` a measured row must have its raw samples, too.
+  Resume(const reports::Document& earlier, const reports::Document& now, bool samples);
 
   /// The earlier row of this configuration, if it may be taken over. The last one where there are several.
   [[nodiscard]] const reports::Row* find(const reports::Object& configuration) const;

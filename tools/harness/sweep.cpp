@@ -47,7 +47,7 @@ struct Sweep::Impl {
     const std::string& path = session.settings().resume;
     if (path.empty()) return std::nullopt;
     try {
-      return Resume(reports::read_document(path), document);
+      return Resume(reports::read_document(path), document, session.settings().samples);
     } catch (const reports::ReadError& e) {
       throw UsageError("--resume", path, e.what(), "a JSON or JSON-lines result of this tool");
     }

@@ -10,6 +10,8 @@
 namespace warpmeter::reports::detail {
 namespace {
 
+const Value kNull;
+
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -130,7 +132,10 @@ class MarkdownWriter final : public Writer {
   void row(const Document& document, const Row& row, std::ostream& out) override {
     ++rows_;
     std::vector<std::string> group;
-    for (const std::string& name : group_by_) group.push_back(label(name, field(row, name).value_or(Value())));
+    for (const std::string& name : group_by_) {
+      const std::optional<Value> value = field(row, name);
+      group.push_back(label(name, value ? *value : kNull));
+    }
     if (rows_ == 1 || group != group_) {
       finish_table(out);
       group_ = group;

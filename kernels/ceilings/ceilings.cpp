@@ -1,0 +1,42 @@
+#include "kernels/ceilings/bandwidth.hpp"
+#include "kernels/ceilings/detail/backends.hpp"
+#include "kernels/ceilings/matmul.hpp"
+#include "kernels/runtime/check.hpp"
+
+namespace warpmeter::ceilings {
+
+ComputePath measured_path(ComputePath path, Device device) noexcept {
+  if (device.is_cpu()) return ComputePath::fp32;
+  return path == ComputePath::tf32x3 ? ComputePath::tf32 : path;
+}
+
+std::unique_ptr<MatmulWorkload> make_matmul(const Context& context, ComputePath path, std::int64_t n) {
+  WM_CHECK(context.allocator != nullptr, "a ceiling needs an allocator");
+  WM_CHECK(path == measured_path(path, context.device()),
+           std::string("no matmul of its own: ") + std::string(name(path)));
+  WM_CHECK(n >= 0, "n " + std::to_string(n));
+#if WARPMETER_CUDA
+  if (context.device().is_cuda()) return detail::make_matmul_cuda(context, path, n);
+#endif
+  return detail::make_matmul_cpu(context, n);
+}
+
+std::unique_ptr<CopyWorkload> make_copy(const Context& context, std::size_t bytes) {
+  WM_CHECK(context.allocator != nullptr, "a ceiling needs an allocator");
+  WM_CHECK(bytes % 4096 == 0, "bytes " + std::to_string(bytes));
+#if WARPMETER_CUDA
+  if (context.device().is_cuda()) return detail::make_copy_cuda(context, bytes);
+#endif
+  return detail::make_copy_cpu(context, bytes);
+}
+
+std::unique_ptr<ReadWorkload> make_read(const Context& context, std::size_t bytes) {
+  WM_CHECK(context.allocator != nullptr, "a ceiling needs an allocator");
+  WM_CHECK(bytes % 4096 == 0, "bytes " + std::to_string(bytes));
+#if WARPMETER_CUDA
+  if (context.device().is_cuda()) return detail::make_read_cuda(context, bytes);
+#endif
+  return detail::make_read_cpu(context, bytes);
+}
+
+}  // namespace warpmeter::ceilings

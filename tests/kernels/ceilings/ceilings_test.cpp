@@ -1,0 +1,109 @@
+#include <chrono>
+
+#include <gtest/gtest.h>
+
+#include "kernels/ceilings/detail/stream_isa.hpp"
+#include "kernels/ceilings/spin.hpp"
+#include "kernels/runtime/check.hpp"
+#include "kernels/runtime/cpu_isa.hpp"
+#include "kernels/runtime/parallel.hpp"
+#include "tests/kernels/ceilings/check_workloads.hpp"
+
+namespace warpmeter::ceilings {
+namespace {
+
+class CpuCeilings : public testing::Test {
+ protected:
+  CachingAllocator allocator_{Device::cpu()};
+  Context context_{{Device::cpu(), nullptr}, &allocator_};
+};
+
+/// Sets the thread count for a scope.
+class Threads {
+ public:
+  explicit Threads(int threads) : previous_(num_threads()) { set_num_threads(threads); }
+  ~Threads() { set_num_threads(previous_); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  int previous_;
+};
+
+TEST_F(CpuCeilings, MatmulIsRightForAnySizeAndThreadCount) {
+  for (const int threads : {1, 2, 3, 4, 6}) {
+    const Threads scope(threads);
+    for (const std::int64_t n : {40, 64, 130}) {
+      SCOPED_TRACE(testing::Message() << threads << " threads, n " << n);
+      check_matmul(context_, ComputePath::fp32, n, 1e-5);
+    }
+  }
+}
+
+TEST_F(CpuCeilings, EveryPathIsTheFp32Matmul) {
+  for (const ComputePath path : {ComputePath::fp32, ComputePath::tf32, ComputePath::tf32x3, ComputePath::half}) {
+    EXPECT_EQ(measured_path(path, Device::cpu()), ComputePath::fp32);
+  }
+  EXPECT_EQ(measured_path(ComputePath::tf32x3, Device::cuda()), ComputePath::tf32);
+  EXPECT_EQ(measured_path(ComputePath::half, Device::cuda()), ComputePath::half);
+  EXPECT_THROW((void)make_matmul(context_, ComputePath::half, 64), CheckError);
+}
+
+TEST_F(CpuCeilings, CopyCopiesAndReadReadsEverything) {
+  for (const int threads : {1, 2, 3, 7}) {
+    const Threads scope(threads);
+    for (const std::size_t bytes : {std::size_t{4096}, std::size_t{12288}, std::size_t{1} << 20}) {
+      SCOPED_TRACE(testing::Message() << threads << " threads, " << bytes << " bytes");
+      check_copy(context_, bytes);
+      check_read(context_, bytes);
+    }
+  }
+}
+
+TEST_F(CpuCeilings, EveryInstructionSetCopiesAndReadsTheSame) {
+  std::vector<std::uint32_t> source_words(4096 + 16), copied_words(4096 + 16);
+  auto* const source =
+      reinterpret_cast<std::uint32_t*>((reinterpret_cast<std::uintptr_t>(source_words.data()) + 63) / 64 * 64);
+  auto* const copied =
+      reinterpret_cast<std::uint32_t*>((reinterpret_cast<std::uintptr_t>(copied_words.data()) + 63) / 64 * 64);
+  std::uint32_t expected = 0;
+  for (std::uint32_t i = 0; i < 4096; ++i) expected += source[i] = i * 2654435761u;
+  const auto check = [&](auto copy_stream, auto read_stream) {
+    for (const std::size_t streams : {std::size_t{1}, detail::kMostStreams}) {
+      EXPECT_EQ(read_stream(reinterpret_cast<const char*>(source), 16384, streams), expected);
+      EXPECT_EQ(read_stream(reinterpret_cast<const char*>(source), 0, streams), 0u);
+      for (const bool non_temporal : {false, true}) {
+        std::fill_n(copied, 4096, 0u);
+        copy_stream(reinterpret_cast<char*>(copied), reinterpret_cast<const char*>(source), 16384, non_temporal,
+                    streams);
+        EXPECT_TRUE(std::equal(copied, copied + 4096, source));
+      }
+    }
+  };
+  check(detail::generic::copy_stream, detail::generic::read_stream);
+#if defined(__x86_64__)
+  if (machine_cpu_isa() >= CpuIsa::avx2) check(detail::avx2::copy_stream, detail::avx2::read_stream);
+  if (machine_cpu_isa() >= CpuIsa::avx512) check(detail::avx512::copy_stream, detail::avx512::read_stream);
+#endif
+}
+
+TEST_F(CpuCeilings, MemoryIsTheHarnesssAndGivenBack) {
+  {
+    const auto copy = make_copy(context_, std::size_t{1} << 20);
+    EXPECT_GE(allocator_.stats().harness, std::size_t{2} << 20);
+    EXPECT_EQ(allocator_.stats().current.reserved, 0u);
+  }
+  EXPECT_EQ(allocator_.stats().harness, 0u);
+}
+
+TEST_F(CpuCeilings, SpinLastsAsLongAsAsked) {
+  for (const std::int64_t ns : {0, 100'000, 5'000'000}) {
+    const auto start = std::chrono::steady_clock::now();
+    spin_for(ns, context_.stream);
+    const auto elapsed = std::chrono::steady_clock::now() - start;
+    EXPECT_GE(elapsed, std::chrono::nanoseconds(ns));
+  }
+}
+
+}  // namespace
+}  // namespace warpmeter::ceilings

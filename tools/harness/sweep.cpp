@@ -15,6 +15,7 @@
 #include "tools/harness/sweep_outputs.hpp"
 #include "tools/harness/sweep_plan.hpp"
 #include "tools/harness/sweep_row.hpp"
+#include "tools/harness/sweep_warnings.hpp"
 
 namespace warpmeter::harness {
 namespace {
@@ -197,6 +198,8 @@ void Sweep::Impl::open_outputs() {
 int Sweep::Impl::run(const std::vector<std::unique_ptr<Case>>& cases) {
   plan(cases);
   open_outputs();
+  const MachineState machine = machine_state(session.device_properties().cores);
+  for (const std::string& text : machine_warnings(build_info(), machine, session.settings())) session.warn(text);
   if (resume) take_over();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].status == Status::not_run) flops.push_back(predicted_flops(cases[i]->predict()));

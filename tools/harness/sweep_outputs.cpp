@@ -28,8 +28,12 @@ SweepOutputs::SweepOutputs(const Settings& settings, const reports::WriterOption
     try {
       files_.push_back({reports::OutputFile(path, options)});
     } catch (const std::runtime_error& e) {
-      throw UsageError(fmt::format("-o: {}; accepted: a file that can be written, ending in .md, .json, .jsonl or .csv",
-                                   one_line(e.what())));
+      // "cannot write 'x.json': No such file or directory": the value is said already.
+      std::string_view problem = e.what();
+      const std::string prefix = fmt::format("cannot write '{}': ", path);
+      if (problem.starts_with(prefix)) problem.remove_prefix(prefix.size());
+      throw UsageError("--output", path, fmt::format("cannot be written: {}", problem),
+                       "a file in a folder that can be written to, ending in .md, .json, .jsonl or .csv");
     }
   }
 }

@@ -14,7 +14,6 @@
 #include "tools/harness/sweep_outputs.hpp"
 #include "tools/harness/sweep_plan.hpp"
 #include "tools/harness/sweep_row.hpp"
-#include "tools/harness/sweep_warnings.hpp"
 
 namespace warpmeter::harness {
 namespace {
@@ -172,8 +171,6 @@ int run(const Tool& tool, int argc, const char* const* argv) {
 
   check_columns(settings.columns, reports::column_names(tool.layout(), tool.row_keys()));
   Sweep sweep(session, table, {tool.name(), {"/proc/self/exe"}, tool.layout(), tool.row_keys()}, std::move(document));
-  const MachineState machine = machine_state(session.device_properties().cores);
-  for (const std::string& warning : machine_warnings(build_info(), machine, settings)) session.warn(warning);
   return sweep.run(std::move(cases));
 }
 

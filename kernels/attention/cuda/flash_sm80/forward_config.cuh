@@ -1,0 +1,38 @@
+#pragma once
+
+#include "kernels/attention/cuda/flash_sm80/forward.cuh"
+#include "kernels/attention/cuda/flash_sm80/kernels.hpp"
+
+/// The tiles that the forward uses, by head dim. How they compare with others: dev/flash_sm80.md.
+namespace warpmeter::attention::flash_sm80 {
+
+template <class T, int kHeadDim, bool kVector>
+struct ForwardConfig;
+
+template <class T, bool kVector>
+struct ForwardConfig<T, 32, kVector> {
+  using Traits = ForwardTraits<T, 32, 128, 64, 4, 3, true, false, kVector>;
+};
+template <class T, bool kVector>
+struct ForwardConfig<T, 64, kVector> {
+  using Traits = ForwardTraits<T, 64, 128, 64, 4, 2, true, false, kVector>;
+};
+template <class T, bool kVector>
+struct ForwardConfig<T, 96, kVector> {
+  using Traits = ForwardTraits<T, 96, 64, 64, 4, 3, false, false, kVector>;
+};
+template <class T, bool kVector>
+struct ForwardConfig<T, 128, kVector> {
+  using Traits = ForwardTraits<T, 128, 64, 64, 4, 3, false, false, kVector>;
+};
+template <class T, bool kVector>
+struct ForwardConfig<T, 256, kVector> {
+  using Traits = ForwardTraits<T, 256, 128, 64, 8, 1, false, false, kVector>;
+};
+
+template <class T, int kHeadDim, bool kVector>
+constexpr ForwardKernel make_forward_kernel(const char* name) {
+  return {name, launch_forward<typename ForwardConfig<T, kHeadDim, kVector>::Traits>};
+}
+
+}  // namespace warpmeter::attention::flash_sm80

@@ -1,0 +1,10 @@
+#include <cuda_bf16.h>
+
+#include "kernels/attention/cuda/flash_sm80/backward_config.cuh"
+#include "kernels/attention/cuda/flash_sm80/instantiations.hpp"
+
+namespace warpmeter::attention::flash_sm80 {
+
+const BackwardKernel kBackwardBf16D96 = make_backward_kernel<__nv_bfloat16, 96, true>("flash_sm80_d96_bf16");
+
+}  // namespace warpmeter::attention::flash_sm80

@@ -1,0 +1,15 @@
+#include <cuda_fp16.h>
+
+#include "kernels/attention/cuda/flash_sm80/backward_config.cuh"
+#include "kernels/attention/cuda/flash_sm80/instantiations.hpp"
+
+// Rows that are not 16-byte aligned, copied element by element.
+namespace warpmeter::attention::flash_sm80 {
+
+const BackwardKernel kBackwardFp16D64Elements = make_backward_kernel<__half, 64, false>("flash_sm80_d64_fp16_elements");
+const BackwardKernel kBackwardFp16D128Elements =
+    make_backward_kernel<__half, 128, false>("flash_sm80_d128_fp16_elements");
+const BackwardKernel kBackwardFp16D256Elements =
+    make_backward_kernel<__half, 256, false>("flash_sm80_d256_fp16_elements");
+
+}  // namespace warpmeter::attention::flash_sm80

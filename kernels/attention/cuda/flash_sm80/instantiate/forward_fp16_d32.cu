@@ -1,0 +1,10 @@
+#include <cuda_fp16.h>
+
+#include "kernels/attention/cuda/flash_sm80/forward_config.cuh"
+#include "kernels/attention/cuda/flash_sm80/instantiations.hpp"
+
+namespace warpmeter::attention::flash_sm80 {
+
+const ForwardKernel kForwardFp16D32 = make_forward_kernel<__half, 32, true>("flash_sm80_d32_fp16");
+
+}  // namespace warpmeter::attention::flash_sm80

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention/cuda/flash_sm80/warp_tile.cuh"
+#include "kernels/attention/cuda/ptx/math.cuh"
+
+namespace warpmeter::attention::flash_sm80 {
+
+/// The running softmax of a warp's 16 kM rows: maximum of the raw scores, and each thread's part of the sum of
+/// 2^(scale_log2 * (s - max)). The four threads of a row add their parts up once, at the end.
+template <int kM>
+class RowSoftmax {
+ public:
+  __device__ explicit RowSoftmax(float scale_log2) : scale_log2_(scale_log2) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        max_[m][h] = -INFINITY;
+        sum_[m][h] = 0.0f;
+      }
+    }
+  }
+
+  /// Takes a tile's scores into the maximum and rescales sum and `o` to it. A row whose scores so far are all -inf
+  /// keeps the offset 0: its exponentials are 2^-inf = 0, where -inf - -inf would be NaN.
+  template <int kN, int kD>
+  __device__ __forceinline__ void update_max(const float (&s)[kM][kN][4], float (&o)[kM][kD][4]) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float largest = max_[m][h];
+#pragma unroll
+        for (int n = 0; n < kN; ++n) largest = fmaxf(largest, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+        const float offset = largest == -INFINITY ? 0.0f : largest * scale_log2_;
+        const float rescale = ptx::exp2_approx(fmaf(max_[m][h], scale_log2_, -offset));
+        max_[m][h] = largest;
+        offset_[m][h] = offset;
+        sum_[m][h] *= rescale;
+#pragma unroll
+        for (int d = 0; d < kD; ++d) {
+          o[m][d][2 * h] *= rescale;
+          o[m][d][2 * h + 1] *= rescale;
+        }
+      }
+    }
+  }
+
+  /// P of column tiles n and n + 1, rounded to T, as the A operand of the product with V.
+  template <class T, int kN>
+  __device__ __forceinline__ void exponentials(const float (&s)[kM][kN][4], int n, std::uint32_t (&p)[kM][4]) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const float low = ptx::exp2_approx(fmaf(s[m][n + c][2 * h], scale_log2_, -offset_[m][h]));
+          const float high = ptx::exp2_approx(fmaf(s[m][n + c][2 * h + 1], scale_log2_, -offset_[m][h]));
+          sum_[m][h] += low + high;
+          p[m][2 * c + h] = ptx::pack2<T>(low, high);
+        }
+      }
+    }
+  }
+
+  /// The row's whole sum: every thread of the row must call it.
+  __device__ __forceinline__ float total(int m, int h) const {
+    float sum = sum_[m][h];
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    return sum;
+  }
+  __device__ __forceinline__ float max_of(int m, int h) const {
+    return max_[m][h];
+  }
+
+ private:
+  float scale_log2_;
+  float max_[kM][2];
+  float offset_[kM][2];
+  float sum_[kM][2];
+};
+
+}  // namespace warpmeter::attention::flash_sm80

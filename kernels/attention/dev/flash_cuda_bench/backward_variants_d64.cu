@@ -1,0 +1,27 @@
+#include <cuda_bf16.h>
+
+#include "kernels/attention/cuda/flash_sm80/backward.cuh"
+#include "kernels/attention/dev/flash_cuda_bench/variants.hpp"
+
+namespace warpmeter::attention::flash_bench {
+
+using namespace flash_sm80;
+
+// Name: queries x keys, keys a warp, warps, blocks an SM.
+template <int kRows, int kKeysPerWarp, int kPairs, int kBlocks, int kDqWarpsM>
+BackwardVariant variant(const char* name) {
+  using Traits = BackwardTraits<__nv_bfloat16, 64, kRows, kKeysPerWarp, kPairs, kBlocks, kDqWarpsM>;
+  return {64, {name, launch_backward<Traits>, backward_workspace<Traits>}};
+}
+
+std::vector<BackwardVariant> backward_variants_d64() {
+  return {
+      variant<64, 32, 4, 1, 2>("d64_64x128_k32_w8_b1"),  //
+      variant<32, 32, 4, 2, 2>("d64_32x128_k32_w8_b2"),  //
+      variant<64, 32, 2, 2, 2>("d64_64x64_k32_w4_b2"),   //
+      variant<32, 64, 4, 1, 2>("d64_32x256_k64_w8_b1"),  //
+      variant<64, 16, 8, 1, 4>("d64_64x128_k16_w16_b1"),
+  };
+}
+
+}  // namespace warpmeter::attention::flash_bench

@@ -1,0 +1,417 @@
+// flash_cuda_bench: compares tile variants of the flash_sm80 kernels in one run, first for truth, then for speed.
+//
+//     flash_cuda_bench [--check] [--time fa|notes|quick] [--pass fwd|bwd|both] [--only SUBSTRING] [--budget SECONDS]
+//
+// One JSON line a figure on stdout: {"impl", "d", "N", "batch", "heads", "dtype", "causal", "fwd_ms", ...}; a check
+// prints the largest error over the largest reference of each output. Times are medians of device time between events,
+// with the L2 flushed before each sample. FLOPs as scripts/peers count them: half of N^2 pairs when causal.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "kernels/attention/cuda/flash_sm80/check_cuda.hpp"
+#include "kernels/attention/dev/flash_cuda_bench/reference.cuh"
+#include "kernels/attention/dev/flash_cuda_bench/variants.hpp"
+
+namespace warpmeter::attention::flash_bench {
+namespace {
+
+using flash_sm80::check_cuda;
+using T = __nv_bfloat16;
+
+struct DeviceBytes {
+  void* data = nullptr;
+  explicit DeviceBytes(std::int64_t bytes) {
+    check_cuda(cudaMalloc(&data, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 16))), "cudaMalloc");
+  }
+  ~DeviceBytes() { cudaFree(data); }
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
+  template <class U>
+  U* as() const {
+    return static_cast<U*>(data);
+  }
+};
+
+__device__ std::uint32_t hash(std::uint64_t x) {
+  x ^= x >> 33;
+  x *= 0xff51afd7ed558ccdULL;
+  x ^= x >> 33;
+  x *= 0xc4ceb9fe1a85ec53ULL;
+  x ^= x >> 33;
+  return static_cast<std::uint32_t>(x);
+}
+
+__global__ void fill_normal_kernel(T* out, std::int64_t count, std::uint64_t seed) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+    const float u = (hash(seed * 0x9e3779b97f4a7c15ULL + 2 * i) + 1.0f) * 0x1p-32f;
+    const float w = hash(seed * 0x9e3779b97f4a7c15ULL + 2 * i + 1) * 0x1p-32f;
+    out[i] = static_cast<T>(sqrtf(-2.0f * logf(u)) * cospif(2.0f * w));
+  }
+}
+
+struct Case {
+  int batch, heads, kv_heads, seq_len, kv_len, head_dim;
+  bool causal, deterministic;
+};
+
+/// Dense (batch, heads, rows, head_dim) operands of a case, filled, outputs poisoned.
+struct Data {
+  Case c;
+  std::int64_t q_count, kv_count, rows;
+  DeviceBytes q, k, v, d_o, o, lse, dq, dk, dv;
+
+  explicit Data(const Case& in)
+      : c(in),
+        q_count(std::int64_t{in.batch} * in.heads * in.seq_len * in.head_dim),
+        kv_count(std::int64_t{in.batch} * in.kv_heads * in.kv_len * in.head_dim),
+        rows(std::int64_t{in.batch} * in.heads * in.seq_len),
+        q(q_count * 2),
+        k(kv_count * 2),
+        v(kv_count * 2),
+        d_o(q_count * 2),
+        o(q_count * 2),
+        lse(rows * 4),
+        dq(q_count * 2),
+        dk(kv_count * 2),
+        dv(kv_count * 2) {
+    std::uint64_t seed = 1;
+    for (const auto& [bytes, count] : {std::pair{&q, q_count}, {&k, kv_count}, {&v, kv_count}, {&d_o, q_count}}) {
+      fill_normal_kernel<<<1024, 256>>>(bytes->as<T>(), count, seed++);
+    }
+    check_cuda(cudaMemset(o.data, 0xff, q_count * 2), "poison");
+    check_cuda(cudaMemset(lse.data, 0xff, rows * 4), "poison");
+    poison_gradients();
+  }
+  void poison_gradients() {
+    check_cuda(cudaMemset(dq.data, 0xff, q_count * 2), "poison");
+    check_cuda(cudaMemset(dk.data, 0xff, kv_count * 2), "poison");
+    check_cuda(cudaMemset(dv.data, 0xff, kv_count * 2), "poison");
+  }
+
+  template <class View>
+  View view(void* data, int heads, int rows_a_head) const {
+    const std::int64_t d = c.head_dim;
+    return {data, std::int64_t{heads} * rows_a_head * d, rows_a_head * d, d};
+  }
+  flash_sm80::Shape shape() const {
+    const double scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim));
+    return {c.batch,
+            c.heads,
+            c.kv_heads,
+            c.seq_len,
+            c.kv_len,
+            c.head_dim,
+            c.causal,
+            static_cast<float>(scale),
+            static_cast<float>(scale * 1.4426950408889634)};
+  }
+  flash_sm80::ForwardParams forward() const {
+    using flash_sm80::ConstTensorView;
+    flash_sm80::ForwardParams p;
+    p.shape = shape();
+    p.schedule.heads_per_group = flash_sm80::heads_per_group(std::int64_t{4} * c.kv_len * c.head_dim);
+    p.q = view<ConstTensorView>(q.data, c.heads, c.seq_len);
+    p.k = view<ConstTensorView>(k.data, c.kv_heads, c.kv_len);
+    p.v = view<ConstTensorView>(v.data, c.kv_heads, c.kv_len);
+    p.o = view<flash_sm80::TensorView>(o.data, c.heads, c.seq_len);
+    p.lse = lse.as<float>();
+    return p;
+  }
+  flash_sm80::BackwardParams backward() const {
+    using flash_sm80::ConstTensorView, flash_sm80::TensorView;
+    flash_sm80::BackwardParams p;
+    p.shape = shape();
+    p.schedule.heads_per_group = flash_sm80::heads_per_group(std::int64_t{4} * c.seq_len * c.head_dim);
+    p.q = view<ConstTensorView>(q.data, c.heads, c.seq_len);
+    p.k = view<ConstTensorView>(k.data, c.kv_heads, c.kv_len);
+    p.v = view<ConstTensorView>(v.data, c.kv_heads, c.kv_len);
+    p.o = view<ConstTensorView>(o.data, c.heads, c.seq_len);
+    p.d_o = view<ConstTensorView>(d_o.data, c.heads, c.seq_len);
+    p.lse = lse.as<float>();
+    p.dq = view<TensorView>(dq.data, c.heads, c.seq_len);
+    p.dk = view<TensorView>(dk.data, c.kv_heads, c.kv_len);
+    p.dv = view<TensorView>(dv.data, c.kv_heads, c.kv_len);
+    p.deterministic = c.deterministic;
+    return p;
+  }
+};
+
+/// A backward's workspace, given to params.
+struct Workspace {
+  DeviceBytes row_stats, dq_accumulator, turns;
+  Workspace(const flash_sm80::BackwardWorkspace& bytes, flash_sm80::BackwardParams& params)
+      : row_stats(bytes.row_stats), dq_accumulator(bytes.dq_accumulator), turns(bytes.turns) {
+    params.row_stats = row_stats.as<float>();
+    params.dq_accumulator = dq_accumulator.as<float>();
+    params.turns = turns.as<int>();
+  }
+};
+
+template <class U>
+std::vector<U> to_host(const void* data, std::int64_t count) {
+  std::vector<U> host(static_cast<std::size_t>(count));
+  check_cuda(cudaMemcpy(host.data(), data, host.size() * sizeof(U), cudaMemcpyDeviceToHost), "copy to the host");
+  return host;
+}
+
+/// Largest |error| over largest |reference|; NaN for a NaN or a misplaced infinity.
+template <class U>
+double relative_error(const std::vector<U>& got, const std::vector<double>& expected) {
+  double error = 0, largest = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double value = static_cast<float>(got[i]);
+    if (std::isinf(expected[i]) && value == expected[i]) continue;
+    if (!std::isfinite(value) || !std::isfinite(expected[i])) return std::nan("");
+    error = std::max(error, std::abs(value - expected[i]));
+    largest = std::max(largest, std::abs(expected[i]));
+  }
+  return largest > 0 ? error / largest : error;
+}
+
+struct Reference {
+  std::vector<double> o, lse, dq, dk, dv;
+};
+
+Reference reference(const Data& data) {
+  const Case& c = data.c;
+  DeviceBytes o(data.q_count * 8), lse(data.rows * 8), d(data.rows * 8), dq(data.q_count * 8), dk(data.kv_count * 8),
+      dv(data.kv_count * 8);
+  const ReferenceProblem<T> p = {
+      c.batch * c.heads, c.batch * c.kv_heads, c.seq_len,       c.kv_len,         c.head_dim,     c.causal,
+      data.q.as<T>(),    data.k.as<T>(),       data.v.as<T>(),  data.d_o.as<T>(), o.as<double>(), lse.as<double>(),
+      d.as<double>(),    dq.as<double>(),      dk.as<double>(), dv.as<double>()};
+  reference_query_kernel<T><<<dim3(c.seq_len, c.batch * c.heads), 128, c.kv_len * 8>>>(p);
+  reference_key_kernel<T><<<dim3(c.kv_len, c.batch * c.kv_heads), 128, c.seq_len * 16>>>(p);
+  check_cuda(cudaDeviceSynchronize(), "reference");
+  return {to_host<double>(o.data, data.q_count), to_host<double>(lse.data, data.rows),
+          to_host<double>(dq.data, data.q_count), to_host<double>(dk.data, data.kv_count),
+          to_host<double>(dv.data, data.kv_count)};
+}
+
+int failures = 0;
+
+void report_check(const char* impl, const Case& c, std::initializer_list<std::pair<const char*, double>> errors,
+                  double tolerance) {
+  bool ok = true;
+  std::printf("{\"check\": \"%s\", \"shape\": \"b%d h%d/%d s%d/%d d%d%s%s\"", impl, c.batch, c.heads, c.kv_heads,
+              c.seq_len, c.kv_len, c.head_dim, c.causal ? " causal" : "", c.deterministic ? " deterministic" : "");
+  for (const auto& [name, error] : errors) {
+    ok = ok && error <= tolerance;
+    if (std::isnan(error)) {
+      std::printf(", \"%s\": \"NaN\"", name);
+    } else {
+      std::printf(", \"%s\": %.2e", name, error);
+    }
+  }
+  std::printf(", \"ok\": %s}\n", ok ? "true" : "false");
+  failures += ok ? 0 : 1;
+}
+
+constexpr double kTolerance = 1.2e-2;  // bf16: P and dS rounded to 2^-9, a factor for sums of few terms
+
+void check_case(const Case& c, const std::vector<ForwardVariant>& forward,
+                const std::vector<BackwardVariant>& backward) {
+  Data data(c);
+  const Reference expected = reference(data);
+  for (const auto& variant : forward) {
+    check_cuda(cudaMemset(data.o.data, 0xff, data.q_count * 2), "poison");
+    check_cuda(cudaMemset(data.lse.data, 0xff, data.rows * 4), "poison");
+    variant.kernel.launch(data.forward(), nullptr);
+    check_cuda(cudaDeviceSynchronize(), variant.kernel.name);
+    report_check(variant.kernel.name, c,
+                 {{"o", relative_error(to_host<T>(data.o.data, data.q_count), expected.o)},
+                  {"lse", relative_error(to_host<float>(data.lse.data, data.rows), expected.lse)}},
+                 kTolerance);
+  }
+  for (const auto& variant : backward) {
+    auto params = data.backward();
+    const Workspace workspace(variant.kernel.workspace(params.shape, c.deterministic), params);
+    std::vector<T> first;
+    bool same = true;
+    for (int run = 0; run < (c.deterministic ? 3 : 1); ++run) {
+      data.poison_gradients();
+      variant.kernel.launch(params, nullptr);
+      check_cuda(cudaDeviceSynchronize(), variant.kernel.name);
+      const auto dq = to_host<T>(data.dq.data, data.q_count);
+      if (run > 0) same = same && std::memcmp(dq.data(), first.data(), dq.size() * sizeof(T)) == 0;
+      first = dq;
+    }
+    report_check(variant.kernel.name, c,
+                 {{"dq", relative_error(first, expected.dq)},
+                  {"dk", relative_error(to_host<T>(data.dk.data, data.kv_count), expected.dk)},
+                  {"dv", relative_error(to_host<T>(data.dv.data, data.kv_count), expected.dv)},
+                  {"bits_differ", same ? 0.0 : 1.0}},
+                 kTolerance);
+  }
+}
+
+struct Flusher {
+  DeviceBytes bytes{std::int64_t{256} << 20};
+  void flush() const { check_cuda(cudaMemsetAsync(bytes.data, 0, std::size_t{256} << 20, nullptr), "flush"); }
+};
+
+/// Median device milliseconds of `launch`.
+double time_ms(const Flusher& flusher, double budget_ms, const std::function<void()>& launch) {
+  cudaEvent_t begin, end;
+  check_cuda(cudaEventCreate(&begin), "cudaEventCreate");
+  check_cuda(cudaEventCreate(&end), "cudaEventCreate");
+  std::vector<double> samples;
+  double spent = 0;
+  for (int i = 0; i < 2; ++i) launch();
+  while (samples.size() < 3 || (samples.size() < 20 && spent < budget_ms)) {
+    flusher.flush();
+    check_cuda(cudaEventRecord(begin), "cudaEventRecord");
+    launch();
+    check_cuda(cudaEventRecord(end), "cudaEventRecord");
+    check_cuda(cudaEventSynchronize(end), "timed launch");
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
+    samples.push_back(ms);
+    spent += ms + 0.1;
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  std::sort(samples.begin(), samples.end());
+  return samples[samples.size() / 2];
+}
+
+void report_time(const char* impl, const Case& c, const char* pass, double ms) {
+  const double pairs = static_cast<double>(c.seq_len) * c.kv_len * (c.causal ? 0.5 : 1.0);
+  const double flops = 4.0 * c.batch * c.heads * pairs * c.head_dim * (pass[0] == 'b' ? 2.5 : 1.0);
+  std::printf(
+      "{\"impl\": \"%s\", \"d\": %d, \"N\": %d, \"batch\": %d, \"heads\": %d, \"dtype\": \"bf16\", "
+      "\"causal\": %s, \"deterministic\": %s, \"%s_ms\": %.5f, \"%s_tflops\": %.1f}\n",
+      impl, c.head_dim, c.seq_len, c.batch, c.heads, c.causal ? "true" : "false", c.deterministic ? "true" : "false",
+      pass, ms, pass, flops / ms / 1e9);
+  std::fflush(stdout);
+}
+
+struct Options {
+  bool check = false;
+  std::string time, pass = "both", only;
+  double budget_ms = 60;
+};
+
+bool wanted(const Options& options, const char* name) {
+  return options.only.empty() || std::strstr(name, options.only.c_str()) != nullptr;
+}
+
+void time_case(const Options& options, const Flusher& flusher, const Case& c,
+               const std::vector<ForwardVariant>& forward, const std::vector<BackwardVariant>& backward) {
+  Data data(c);
+  if (options.pass != "bwd" && !c.deterministic) {
+    for (const auto& variant : forward) {
+      report_time(variant.kernel.name, c, "fwd",
+                  time_ms(flusher, options.budget_ms, [&] { variant.kernel.launch(data.forward(), nullptr); }));
+    }
+  }
+  if (options.pass != "fwd") {
+    forward.front().kernel.launch(data.forward(), nullptr);  // O and LSE
+    for (const auto& variant : backward) {
+      auto params = data.backward();
+      const Workspace workspace(variant.kernel.workspace(params.shape, c.deterministic), params);
+      report_time(variant.kernel.name, c, "bwd",
+                  time_ms(flusher, options.budget_ms, [&] { variant.kernel.launch(params, nullptr); }));
+    }
+  }
+}
+
+int usage(const char* what) {
+  std::fprintf(stderr,
+               "flash_cuda_bench: %s; accepted: [--check] [--time fa|notes|quick] [--pass fwd|bwd|both] "
+               "[--only SUBSTRING] [--budget SECONDS]\n",
+               what);
+  return 2;
+}
+
+template <class Variant>
+std::vector<Variant> select(const Options& options, std::vector<Variant> all) {
+  std::erase_if(all, [&](const Variant& v) { return !wanted(options, v.kernel.name); });
+  return all;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string option = argv[i];
+    const auto value = [&]() -> std::string { return i + 1 < argc ? argv[++i] : ""; };
+    if (option == "--check") {
+      options.check = true;
+    } else if (option == "--time") {
+      options.time = value();
+      if (options.time != "fa" && options.time != "notes" && options.time != "quick") return usage("--time");
+    } else if (option == "--pass") {
+      options.pass = value();
+      if (options.pass != "fwd" && options.pass != "bwd" && options.pass != "both") return usage("--pass");
+    } else if (option == "--only") {
+      options.only = value();
+    } else if (option == "--budget") {
+      options.budget_ms = std::atof(value().c_str()) * 1000;
+      if (!(options.budget_ms > 0)) return usage("--budget");
+    } else {
+      return usage(option.c_str());
+    }
+  }
+  for (const int d : {64, 128}) {
+    const auto forward = select(options, d == 64 ? forward_variants_d64() : forward_variants_d128());
+    const auto backward = select(options, d == 64 ? backward_variants_d64() : backward_variants_d128());
+    if (options.check) {
+      for (const auto& [sq, sk] : {std::pair{1, 1}, {3, 799}, {799, 3}, {113, 203}, {256, 512}, {1023, 1024}}) {
+        for (const bool causal : {false, true}) check_case({2, 4, 2, sq, sk, d, causal, false}, forward, backward);
+      }
+      check_case({1, 2, 2, 1100, 900, d - 24, true, false}, forward, backward);
+      for (const bool causal : {false, true}) check_case({2, 4, 2, 1100, 1100, d, causal, true}, forward, backward);
+    }
+    if (options.time.empty() || forward.empty()) continue;
+    const Flusher flusher;
+    const int heads = 2048 / d;
+    if (options.time == "fa") {
+      for (const int n : {512, 1024, 2048, 4096, 8192, 16384}) {
+        for (const bool causal : {true, false}) {
+          time_case(options, flusher, {16384 / n, heads, heads, n, n, d, causal, false}, forward, backward);
+        }
+      }
+    }
+    if (options.time == "quick") {
+      for (const int n : {512, 4096, 16384}) {
+        for (const bool causal : {true, false}) {
+          time_case(options, flusher, {16384 / n, heads, heads, n, n, d, causal, false}, forward, backward);
+        }
+      }
+      for (const bool causal : {true, false}) {
+        time_case(options, flusher, {4, heads, heads, 4096, 4096, d, causal, true}, forward, backward);
+      }
+    }
+    if (options.time == "notes") {
+      for (const int n : {256, 1024, 4096, 8192, 16384}) {
+        time_case(options, flusher, {8, 1, 1, n, n, d, true, false}, forward, backward);
+      }
+    }
+  }
+  if (failures > 0) std::fprintf(stderr, "flash_cuda_bench: %d checks failed\n", failures);
+  return failures > 0 ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace warpmeter::attention::flash_bench
+
+int main(int argc, char** argv) {
+  try {
+    return warpmeter::attention::flash_bench::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "flash_cuda_bench: %s\n", error.what());
+    return 1;
+  }
+}

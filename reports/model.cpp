@@ -14,6 +14,13 @@ constexpr std::array<std::string_view, 10> kStatusNames = {"ok",    "oom",     "
 
 }  // namespace
 
+Object::Object() = default;
+Object::Object(const Object&) = default;
+Object::Object(Object&&) noexcept = default;
+Object& Object::operator=(const Object&) = default;
+Object& Object::operator=(Object&&) noexcept = default;
+Object::~Object() = default;
+
 Object::Object(std::vector<Field> fields) : fields_(std::move(fields)) {
   std::vector<std::string_view> names;
   names.reserve(fields_.size());
@@ -38,6 +45,10 @@ const Value* Object::find(std::string_view name) const {
     if (field.first == name) return &field.second;
   }
   return nullptr;
+}
+
+bool Object::empty() const {
+  return fields_.empty();
 }
 
 bool operator==(const Object& a, const Object& b) {

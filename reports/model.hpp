@@ -17,7 +17,13 @@ class Object {
  public:
   using Field = std::pair<std::string, Value>;
 
-  Object() = default;
+  // Where Value is complete: not every compiler takes a vector of incomplete elements to pieces here.
+  Object();
+  Object(const Object&);
+  Object(Object&&) noexcept;
+  Object& operator=(const Object&);
+  Object& operator=(Object&&) noexcept;
+  ~Object();
   /// Throws std::invalid_argument, naming it, when a name comes twice. For many fields at once: set() searches.
   explicit Object(std::vector<Field> fields);
   /// Adds, or replaces in place.
@@ -25,7 +31,7 @@ class Object {
   [[nodiscard]] const Value* find(std::string_view name) const;
   [[nodiscard]] bool has(std::string_view name) const { return find(name) != nullptr; }
   [[nodiscard]] const std::vector<std::pair<std::string, Value>>& fields() const { return fields_; }
-  [[nodiscard]] bool empty() const { return fields_.empty(); }
+  [[nodiscard]] bool empty() const;
   friend bool operator==(const Object&, const Object&);
 
  private:

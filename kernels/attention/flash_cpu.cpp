@@ -2,40 +2,16 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/attention/detail/flash_kernels.hpp"
+#include "kernels/attention/detail/flash_dispatch.hpp"
 #include "kernels/attention/flash.hpp"
 #include "kernels/runtime/annotate.hpp"
 #include "kernels/runtime/check.hpp"
-#include "kernels/runtime/cpu_isa.hpp"
 #include "kernels/runtime/parallel.hpp"
 
 namespace warpmeter::attention {
 namespace {
 
 using namespace flash_detail;  // NOLINT: the kernels' own vocabulary
-
-const Kernels& kernels() {
-#define WM_FLASH_KERNELS(isa)                                                                                  \
-  {                                                                                                            \
-#isa, isa::flash_forward_scratch, isa::flash_forward, isa::flash_delta, isa::flash_query_gradient_scratch, \
-        isa::flash_query_gradient, isa::flash_key_block_scratch, isa::flash_key_block                          \
-  }
-  static constexpr Kernels kGeneric = WM_FLASH_KERNELS(generic);
-#if defined(__x86_64__)
-  static constexpr Kernels kAvx2 = WM_FLASH_KERNELS(avx2);
-  static constexpr Kernels kAvx512 = WM_FLASH_KERNELS(avx512);
-  switch (cpu_isa()) {
-    case CpuIsa::avx512:
-      return kAvx512;
-    case CpuIsa::avx2:
-      return kAvx2;
-    case CpuIsa::generic:
-      break;
-  }
-#endif
-#undef WM_FLASH_KERNELS
-  return kGeneric;
-}
 
 std::int64_t blocks_of(std::int64_t length, std::int64_t block) {
   return (length + block - 1) / block;
@@ -96,14 +72,16 @@ class Scratch {
 
 /// The loops of one problem and the memory that they take.
 struct Plan {
+  const Kernels& kernels;
   Shape shape;
   std::int64_t query_heads, kv_heads;  ///< batch entries included
   std::int64_t query_block, query_blocks;
   std::int64_t key_block, key_blocks;
   std::int64_t backward_query_blocks;
 
-  explicit Plan(const AttentionProblem& problem)
-      : shape(shape_of(problem)),
+  Plan(const Kernels& kernels_to_use, const AttentionProblem& problem)
+      : kernels(kernels_to_use),
+        shape(shape_of(problem)),
         query_heads(problem.batch * problem.num_heads),
         kv_heads(problem.batch * problem.num_kv_heads),
         query_block(attention::query_block(problem)),
@@ -112,14 +90,12 @@ struct Plan {
         key_blocks(blocks_of(problem.kv_len, key_block)),
         backward_query_blocks(blocks_of(problem.seq_len, kBackwardQueryBlock)) {}
 
-  [[nodiscard]] Scratch forward_scratch() const {
-    return {kernels().forward_scratch(shape), query_heads * query_blocks};
-  }
+  [[nodiscard]] Scratch forward_scratch() const { return {kernels.forward_scratch(shape), query_heads * query_blocks}; }
   [[nodiscard]] Scratch query_gradient_scratch() const {
-    return {kernels().query_gradient_scratch(shape), query_heads * query_blocks};
+    return {kernels.query_gradient_scratch(shape), query_heads * query_blocks};
   }
   [[nodiscard]] Scratch key_block_scratch() const {
-    return {kernels().key_block_scratch(shape, key_block), kv_heads * key_blocks};
+    return {kernels.key_block_scratch(shape, key_block), kv_heads * key_blocks};
   }
   [[nodiscard]] std::size_t row_bytes() const {
     return static_cast<std::size_t>(query_heads * shape.seq_len) * sizeof(float);
@@ -161,7 +137,7 @@ void for_query_blocks(const AttentionProblem& problem, const Plan& plan, Body&& 
 
 class FlashCpu final : public Implementation {
  public:
-  explicit FlashCpu(bool two_pass) : two_pass_(two_pass) {}
+  FlashCpu(bool two_pass, ChooseKernels choose) : two_pass_(two_pass), choose_(choose) {}
 
   [[nodiscard]] std::string_view name() const override { return two_pass_ ? "flash_two_pass" : "flash"; }
   [[nodiscard]] DeviceKind device_kind() const override { return DeviceKind::cpu; }
@@ -184,12 +160,12 @@ class FlashCpu final : public Implementation {
     }
   }
 
-  [[nodiscard]] std::string kernel(const AttentionProblem& /*problem*/, Pass /*pass*/) const override {
-    return std::string(name()) + "_cpu_" + kernels().isa;
+  [[nodiscard]] std::string kernel(const AttentionProblem& problem, Pass /*pass*/) const override {
+    return std::string(name()) + "_cpu_" + choose_(problem.dtype).isa;
   }
 
   [[nodiscard]] MemoryPlan memory_plan(const AttentionProblem& problem, bool for_backward) const override {
-    const Plan plan(problem);
+    const Plan plan(choose_(problem.dtype), problem);
     MemoryPlan memory;
     memory.forward_peak = rounded(plan.forward_scratch().bytes());
     if (for_backward) {
@@ -203,7 +179,7 @@ class FlashCpu final : public Implementation {
                                                const ForwardArguments& arguments,
                                                bool /*for_backward*/) const override {
     const Range range("ATTN_FLASH_FWD");
-    const Plan plan(problem);
+    const Plan plan(choose_(problem.dtype), problem);
     const Scratch scratch = plan.forward_scratch();
     const Buffer buffer(context, scratch.bytes());
     for_query_blocks(problem, plan,
@@ -219,7 +195,7 @@ class FlashCpu final : public Implementation {
                        block.first = first;
                        block.rows = rows;
                        block.scratch = scratch.of(buffer, worker);
-                       kernels().forward(block);
+                       plan.kernels.forward(block);
                      });
     return nullptr;
   }
@@ -227,7 +203,7 @@ class FlashCpu final : public Implementation {
   void backward(const Context& context, const AttentionProblem& problem, const BackwardArguments& arguments,
                 const Saved* /*saved*/) const override {
     const Range range("ATTN_FLASH_BWD");
-    const Plan plan(problem);
+    const Plan plan(choose_(problem.dtype), problem);
     const Buffer delta(context, plan.row_bytes());
     const Buffer lse2(context, plan.row_bytes());
     const Buffer turns(context, two_pass_ ? 0 : plan.turn_bytes());
@@ -278,7 +254,7 @@ class FlashCpu final : public Implementation {
                        block.lse2 = lse2 + start;
                        block.first = first;
                        block.rows = rows;
-                       kernels().delta(block);
+                       plan.kernels.delta(block);
                      });
   }
 
@@ -300,7 +276,7 @@ class FlashCpu final : public Implementation {
                        block.first = first;
                        block.rows = rows;
                        block.scratch = scratch.of(buffer, worker);
-                       kernels().query_gradient(block);
+                       plan.kernels.query_gradient(block);
                      });
   }
 
@@ -324,22 +300,27 @@ class FlashCpu final : public Implementation {
       block.heads = heads.data() + batch * problem.num_heads + kv_head * problem.group_size();
       block.num_heads = problem.group_size();
       block.scratch = scratch.of(buffer, worker);
-      kernels().key_block(block);
+      plan.kernels.key_block(block);
     });
   }
 
   bool two_pass_;
+  ChooseKernels choose_;
 };
 
 }  // namespace
 
+std::unique_ptr<Implementation> flash_detail::make_flash_cpu(bool two_pass, ChooseKernels choose) {
+  return std::make_unique<FlashCpu>(two_pass, choose);
+}
+
 const Implementation& flash_cpu() {
-  static const FlashCpu implementation(false);
+  static const FlashCpu implementation(false, choose_kernels);
   return implementation;
 }
 
 const Implementation& flash_two_pass_cpu() {
-  static const FlashCpu implementation(true);
+  static const FlashCpu implementation(true, choose_kernels);
   return implementation;
 }
 

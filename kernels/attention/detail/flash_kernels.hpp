@@ -99,7 +99,7 @@ struct KeyBlock {
   float* scratch = nullptr;
 };
 
-/// The kernels of one instruction set.
+/// The kernels of one instruction set for one element type.
 struct Kernels {
   const char* isa;
   std::int64_t (*forward_scratch)(const Shape&);  ///< floats
@@ -130,4 +130,18 @@ WM_FLASH_DECLARE(avx2)
 WM_FLASH_DECLARE(avx512)
 #endif
 #undef WM_FLASH_DECLARE
+
+#if defined(__x86_64__)
+// bf16 operands in bf16 products: query gradients are avx512's.
+#define WM_FLASH_DECLARE_BF16(isa)                                                                     \
+  namespace isa {                                                                                      \
+  std::int64_t flash_bf16_forward_scratch(const flash_detail::Shape& shape);                           \
+  void flash_bf16_forward(const flash_detail::ForwardBlock& block);                                    \
+  void flash_bf16_delta(const flash_detail::DeltaBlock& block);                                        \
+  std::int64_t flash_bf16_key_block_scratch(const flash_detail::Shape& shape, std::int64_t key_block); \
+  void flash_bf16_key_block(const flash_detail::KeyBlock& block);                                      \
+  }
+WM_FLASH_DECLARE_BF16(avx512_bf16)
+WM_FLASH_DECLARE_BF16(amx_bf16)
+#endif
 }  // namespace warpmeter::attention

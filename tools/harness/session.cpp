@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "kernels/runtime/check.hpp"
+
 namespace warpmeter::harness {
 
 // Members are destroyed from the last to the first: what uses the allocator goes before it.
@@ -25,6 +27,7 @@ struct Session::Impl {
   DeviceProperties properties;
   std::optional<Sampler> sampler;
   std::optional<Ceilings> ceilings;
+  reports::Object adopted_ceilings;
   std::set<std::string> warned;
   std::function<void(const std::string&)> warning_sink;
   std::function<void(const reports::Row&)> checkpoint_sink;
@@ -54,12 +57,20 @@ Sampler& Session::sampler() {
 }
 
 Ceilings& Session::ceilings() {
-  if (!impl_->ceilings) impl_->ceilings.emplace(context(), impl_->settings);
+  if (!impl_->ceilings) {
+    impl_->ceilings.emplace(context(), impl_->settings);
+    impl_->ceilings->adopt(impl_->adopted_ceilings);
+  }
   return *impl_->ceilings;
 }
 
 reports::Object Session::measured_ceilings() const {
-  return impl_->ceilings ? impl_->ceilings->measured() : reports::Object();
+  return impl_->ceilings ? impl_->ceilings->measured() : impl_->adopted_ceilings;
+}
+
+void Session::adopt_ceilings(const reports::Object& known) {
+  WM_CHECK(!impl_->ceilings, "ceilings are adopted before the first use");
+  impl_->adopted_ceilings = known;
 }
 
 void Session::warn(const std::string& text) {

@@ -41,8 +41,10 @@ class Session {
   /// Where warnings go instead of stderr ("text", without program name or "warning").
   void on_warning(std::function<void(const std::string&)> sink);
   void on_checkpoint(std::function<void(const reports::Row&)> sink);
-  /// Ceilings measured so far; measures none and makes no Ceilings.
+  /// Ceilings known so far; measures none.
   [[nodiscard]] reports::Object measured_ceilings() const;
+  /// Those that need not be measured again; before the first use of ceilings().
+  void adopt_ceilings(const reports::Object& known);
 
  private:
   struct Impl;

@@ -28,6 +28,15 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+/// For the progress line only: a prediction that throws is its row's error when the row's turn comes.
+double flops_of(const Case& a_case) {
+  try {
+    return predicted_flops(a_case.predict());
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
 }  // namespace
 
 struct Sweep::Impl {
@@ -202,7 +211,7 @@ int Sweep::Impl::run(const std::vector<std::unique_ptr<Case>>& cases) {
   for (const std::string& text : machine_warnings(build_info(), machine, session.settings())) session.warn(text);
   if (resume) take_over();
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].status == Status::not_run) flops.push_back(predicted_flops(cases[i]->predict()));
+    if (rows[i].status == Status::not_run) flops.push_back(flops_of(*cases[i]));
   }
   Progress progress(console, flops);
   const bool announce = console.is_terminal() && isatty(STDOUT_FILENO) != 1;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "tools/harness/memory_guard.hpp"
+#include "tools/harness/usage_error.hpp"
 
 namespace warpmeter::harness {
 namespace {
@@ -16,6 +17,20 @@ std::string short_text(const reports::Object& configuration, const std::string& 
   if (const auto* flag = value->as_bool()) return *flag ? name : "no-" + name;
   if (const auto* whole = value->as_int()) return fmt::format("{}={}", name, *whole);
   return {};
+}
+
+void predict_into(reports::Row& row, const Case& a_case, Session& session) {
+  try {
+    const Prediction prediction = a_case.predict();
+    row.figures = prediction.details;
+    row.figures.set("predicted_peak_mem_mib", static_cast<double>(prediction.peak_bytes) / (1024.0 * 1024.0));
+    const auto oom = predicted_oom(prediction, session);
+    row.status = oom ? reports::Status::oom : reports::Status::skipped;
+    row.reason = oom.value_or("dry run");
+  } catch (const std::exception& e) {
+    row.status = reports::Status::error;
+    row.reason = one_line(e.what());
+  }
 }
 
 }  // namespace
@@ -45,12 +60,7 @@ reports::Document dry_run(Session& session, const OptionTable& table, const std:
       row.status = reports::Status::unsupported;
       row.reason = *reason;
     } else {
-      const Prediction prediction = a_case->predict();
-      row.figures = prediction.details;
-      row.figures.set("predicted_peak_mem_mib", static_cast<double>(prediction.peak_bytes) / (1024.0 * 1024.0));
-      const auto oom = predicted_oom(prediction, session);
-      row.status = oom ? reports::Status::oom : reports::Status::skipped;
-      row.reason = oom.value_or("dry run");
+      predict_into(row, *a_case, session);
     }
     document.rows.push_back(std::move(row));
   }

@@ -5,6 +5,7 @@
 #include <exception>
 #include <sstream>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -96,15 +97,15 @@ int run_child(Session& session, const OptionTable& table, const std::string& pro
     throw UsageError(fmt::format("an isolated process runs one configuration, not {}", cases.size()));
   }
   ChildChannel channel(session.settings().isolated_child_fd);
-  const reports::Object ceilings = channel.receive_ceilings();
+  session.adopt_ceilings(channel.receive_ceilings());
   session.on_warning([&](const std::string& text) { channel.send_warning(text); });
-  session.on_checkpoint([&](const reports::Row& row) { channel.send_row(row, false); });
+  session.on_checkpoint([&](const reports::Row& row) {
+    channel.send_ceilings(session.measured_ceilings());
+    channel.send_row(row, false);
+  });
   reports::Row row = planned_row(*cases.front(), table, program);
   (void)run_in_process(session, *cases.front(), row);
-  reports::Object known = ceilings;
-  const reports::Object measured = session.measured_ceilings();
-  for (const auto& [field, value] : measured.fields()) known.set(field, value);
-  channel.send_ceilings(known);
+  channel.send_ceilings(session.measured_ceilings());
   channel.send_row(row, true);
   session.on_warning({});
   session.on_checkpoint({});
@@ -150,6 +151,15 @@ int print_dry_run(Session& session, const Tool& tool, const OptionTable& table,
   return write_all(STDOUT_FILENO, text.view()) == 0 ? 0 : kFailure;
 }
 
+/// Started with one of them closed (>&-), the next file opened would get its number, and messages would go into it.
+void occupy_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) != -1) continue;
+    // The lowest free number is fd. stdout is opened for reading: writing to it must go on failing.
+    (void)open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR);
+  }
+}
+
 int run(const Tool& tool, int argc, const char* const* argv) {
   const OptionTable table = parse(tool, argc, argv);
   if (const auto text = text_for(tool, table)) return write_all(STDOUT_FILENO, *text) == 0 ? 0 : kFailure;
@@ -177,6 +187,7 @@ int run(const Tool& tool, int argc, const char* const* argv) {
 }  // namespace
 
 int run_tool(const Tool& tool, int argc, const char* const* argv) {
+  occupy_standard_descriptors();
   std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error of write(), to be told from others
   std::signal(SIGXFSZ, SIG_IGN);  // and so is a file-size limit
   ProgressConsole console(tool.name());

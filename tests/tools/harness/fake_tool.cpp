@@ -21,11 +21,11 @@ namespace {
 using namespace warpmeter;
 using namespace warpmeter::harness;
 
-constexpr std::array<std::string_view, 25> kBehaviors = {
+constexpr std::array<std::string_view, 27> kBehaviors = {
     "ok",         "oom",        "second_oom", "exception",   "unknown", "device_error", "sticky",
     "leak",       "mismatch",   "crash",      "late_crash",  "abort",   "kill",         "exit",
     "hang",       "deaf",       "slow",       "unsupported", "huge",    "warn",         "other_config",
-    "grandchild", "exit_crash", "multiline",  "deaf_at_77"};
+    "grandchild", "exit_crash", "multiline",  "deaf_at_77",  "ceiling", "no_prediction"};
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
@@ -60,6 +60,7 @@ class FakeCase : public Case {
   }
 
   [[nodiscard]] Prediction predict() const override {
+    if (behavior_ == "no_prediction") throw std::overflow_error("too large to predict");
     Prediction prediction;
     prediction.peak_bytes = behavior_ == "huge" || behavior_ == "second_oom" ? std::size_t{1} << 50 : bytes();
     prediction.first_phase_bytes = behavior_ == "huge" ? prediction.peak_bytes : bytes();
@@ -73,7 +74,7 @@ class FakeCase : public Case {
     const Buffer memory(context, bytes());
     row.figures.set("process", static_cast<std::int64_t>(getpid()));
     row.figures.set("allocated_bytes", static_cast<std::uint64_t>(session.allocator().stats().current.allocated));
-    before_the_first_phase(session);
+    before_the_first_phase(session, row);
     row.figures.set("first_ms", static_cast<double>(index_));
     row.figures.set("first_samples_ms", std::vector<double>(3, static_cast<double>(index_)));
     row.figures.set("max_error", 0.25);
@@ -86,7 +87,7 @@ class FakeCase : public Case {
  private:
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(kib_) * 1024; }
 
-  void before_the_first_phase(Session& session) {
+  void before_the_first_phase(Session& session, reports::Row& row) {
     const Context context = session.context();
     if (behavior_ == "oom") Buffer(context, std::size_t{1} << 50);
     if (behavior_ == "exception") throw std::runtime_error("it went wrong");
@@ -98,6 +99,7 @@ class FakeCase : public Case {
     if (behavior_ == "crash") std::raise(SIGSEGV);
     if (behavior_ == "abort") std::abort();
     if (behavior_ == "exit") _exit(3);
+    if (behavior_ == "ceiling") row.figures.set("read_gbps", session.ceilings().read_gbps());
     if (behavior_ == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(150));
     if (behavior_ == "warn") session.warn("something looks odd");
     if (behavior_ == "exit_crash") std::atexit([] { std::raise(SIGSEGV); });

@@ -165,6 +165,7 @@ class Rows(WithFolder):
         self.both("multiline", "error", r"^first line\\nsecond line$", 1)
         self.both("unknown", "error", "unknown type", 1)
         self.both("device_error", "error", "^the driver refused$", 1)
+        self.both("no_prediction", "error", "^too large to predict$", 1)
 
     def test_wrong_result_shows_no_speed(self):
         row = self.both("mismatch", "mismatch", "^largest error 0.25 at 7$", 1)
@@ -209,6 +210,14 @@ class Rows(WithFolder):
         here, _ = measure("--index", "1,2")
         self.assertEqual(len({row["process"] for row in document["rows"]}), 2)
         self.assertEqual(len({row["process"] for row in here["rows"]}), 1)
+
+    def test_ceilings_are_measured_once_for_all_isolated_rows(self):
+        # The first row measures the read bandwidth; had the second done so again, the document would hold its figure.
+        document, _ = measure("--behavior", "ceiling", "--index", "1,2", "--isolate")
+        self.assertEqual(list(document["device"]["ceilings"]), ["read_gbps"])
+        first, second = (row["read_gbps"] for row in document["rows"])
+        self.assertGreater(first, 0)
+        self.assertEqual(first, second)
 
     def test_timeout_ends_the_process_and_what_it_started(self):
         begin = time.monotonic()
@@ -320,6 +329,14 @@ class Streams(WithFolder):
                                     check=False, timeout=60)
         self.assertEqual(result.returncode, 1)
         self.assertIn("stdout cannot be written: No space left on device", result.stderr)
+
+    def test_stdout_that_is_closed_is_not_some_other_file(self):
+        file = self.path("rows.csv")
+        result = subprocess.run([TOOL, *BASE, "--index", "1", "-o", file], stderr=subprocess.PIPE, text=True, check=False,
+                                timeout=60, preexec_fn=lambda: os.close(1))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("stdout cannot be written: Bad file descriptor", result.stderr)
+        self.assertEqual(len(pathlib.Path(file).read_text().splitlines()), 2)
 
     def test_a_disk_that_fills_up(self):
         def small_files():

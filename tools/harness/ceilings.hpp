@@ -1,6 +1,9 @@
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "kernels/runtime/compute_path.hpp"
 #include "kernels/runtime/context.hpp"
@@ -9,17 +12,40 @@
 
 namespace warpmeter::harness {
 
+/// Where ceilings come from: the device, or a test's fixed figures. A NaN says that it could not be measured now.
+class CeilingSource {
+ public:
+  virtual ~CeilingSource() = default;
+  /// Never asked for tf32x3.
+  [[nodiscard]] virtual double matmul_tflops(ComputePath path) = 0;
+  [[nodiscard]] virtual double copy_gbps() = 0;
+  [[nodiscard]] virtual double read_gbps() = 0;
+};
+
 /// Rates of this device, each measured once a run when first asked for: TFLOP/s of a large square matmul on random data
 /// for a compute path, GB/s (decimal) of a copy (bytes read plus bytes written) and of a read.
+///
+/// A ceiling is what the device can do at best: the least time of several samples, of the fastest of several ways
+/// (kernels/ceilings), on buffers far larger than the caches. tf32x3 counts as tf32 / 3. On the CPU every path is the
+/// fp32 matmul, which its kernels use whatever the storage. A whole set takes about 2 s on a GPU and 3 s on two cores.
+/// NaN, and tried again at the next call, when the device has no room for the buffers.
 class Ceilings {
  public:
   Ceilings(const Context& context, const Settings& settings);
+  explicit Ceilings(std::unique_ptr<CeilingSource> source);
   ~Ceilings();
+  Ceilings(const Ceilings&) = delete;
+  Ceilings& operator=(const Ceilings&) = delete;
+
   [[nodiscard]] double matmul_tflops(ComputePath path);
   [[nodiscard]] double copy_gbps();
   [[nodiscard]] double read_gbps();
-  /// Those measured so far: matmul_fp32_tflops, ..., copy_gbps, read_gbps.
+  /// What bounds any mix of reading and writing: the larger of the two.
+  [[nodiscard]] double memory_gbps();
+  /// Those measured so far: matmul_fp32_tflops, matmul_tf32_tflops, matmul_16bit_tflops, copy_gbps, read_gbps.
   [[nodiscard]] reports::Object measured() const;
+  /// Takes over what measured() gave elsewhere on this device (an isolated process: its parent's): not measured again.
+  void adopt(const reports::Object& known);
 
  private:
   struct Impl;
@@ -34,7 +60,9 @@ struct Work {
 };
 
 /// `fwd` gives fwd_flops, fwd_bytes, fwd_tflops, fwd_gbps, fwd_bound ("compute" or "memory": the larger of the two
-/// least times) and fwd_bound_share (least time / measured time). A share above 1 returns a warning's text.
+/// least times) and fwd_bound_share (least time / measured time). A share above 1 returns a warning's text. Without a
+/// positive finite time all but fwd_flops and fwd_bytes are null, and no ceiling is measured; without a ceiling, or for
+/// no work, fwd_bound and fwd_bound_share are.
 [[nodiscard]] std::optional<std::string> add_rates(reports::Object& figures, std::string_view phase, double median_ms,
                                                    const Work& work, Ceilings& ceilings);
 

@@ -148,8 +148,13 @@ Samples Sampler::measure(const Phase& phase) {
   for (;;) {
     const detail::Reading reading = first ? *std::exchange(first, std::nullopt) : impl.take(phase, calls);
     if (reading.throttled && judge_clock) {
-      const bool out_of_time = samples.milliseconds.empty() && impl.seconds_since(start) >= impl.settings.max_time_s;
-      if (discards_in_a_row < kMostDiscardsInARow && !out_of_time) {
+      const bool out_of_time = !impl.settings.steps && impl.seconds_since(start) >= impl.settings.max_time_s;
+      if (out_of_time && !samples.milliseconds.empty()) {
+        ++samples.discarded;
+        samples.stop = StopReason::max_time;
+        break;
+      }
+      if (!out_of_time && discards_in_a_row < kMostDiscardsInARow) {
         ++discards_in_a_row;
         ++samples.discarded;
         impl.clock.sleep_ns(back_off_ns);

@@ -228,6 +228,14 @@ TEST(Sampler, ThrottlingNeverLeavesAPhaseWithoutSamples) {
   EXPECT_EQ(samples.stop, StopReason::max_time);
 }
 
+TEST(Sampler, DiscardingStaysWithinMaxTime) {
+  ScriptedRun run(adaptive(0.005, 0.1), [](int k) { return clocked(10 + k % 2, 1900, k >= 3); });
+  const Samples samples = run.measure();
+  EXPECT_EQ(samples.milliseconds.size(), 3u);
+  EXPECT_EQ(samples.stop, StopReason::max_time);
+  EXPECT_EQ(samples.discarded, 2u);  // after 32 ms, and after the pause of 50 ms
+}
+
 TEST(Sampler, TheClockIsWeightedByTime) {
   ScriptedRun run(fixed_steps(2), [](int k) { return k == 0 ? clocked(3, 1000, false) : clocked(1, 2000, false); });
   EXPECT_NEAR(run.measure().clock_mhz, 1250, 1e-9);

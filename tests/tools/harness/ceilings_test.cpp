@@ -1,0 +1,203 @@
+#include "tools/harness/ceilings.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "kernels/runtime/allocator.hpp"
+#include "kernels/runtime/stream.hpp"
+
+namespace warpmeter::harness {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+struct FixedSource final : public CeilingSource {
+  double fp32 = 50, tf32 = 300, half = 800, copy = 4000, read = 4500;
+  int* asked = nullptr;
+
+  double matmul_tflops(ComputePath path) override {
+    count();
+    EXPECT_NE(path, ComputePath::tf32x3);
+    return path == ComputePath::fp32 ? fp32 : path == ComputePath::tf32 ? tf32 : half;
+  }
+  double copy_gbps() override {
+    count();
+    return copy;
+  }
+  double read_gbps() override {
+    count();
+    return read;
+  }
+  void count() {
+    if (asked != nullptr) ++*asked;
+  }
+};
+
+Ceilings fixed(FixedSource source = {}) {
+  return Ceilings(std::make_unique<FixedSource>(source));
+}
+
+TEST(Ceilings, EachIsMeasuredOnceAndListed) {
+  int asked = 0;
+  FixedSource source;
+  source.asked = &asked;
+  Ceilings ceilings = fixed(source);
+  EXPECT_TRUE(ceilings.measured().empty());
+  EXPECT_EQ(asked, 0);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(ceilings.matmul_tflops(ComputePath::fp32), 50);
+    EXPECT_EQ(ceilings.matmul_tflops(ComputePath::tf32), 300);
+    EXPECT_EQ(ceilings.matmul_tflops(ComputePath::tf32x3), 100);  // no measurement of its own
+    EXPECT_EQ(ceilings.matmul_tflops(ComputePath::half), 800);
+    EXPECT_EQ(ceilings.copy_gbps(), 4000);
+    EXPECT_EQ(ceilings.read_gbps(), 4500);
+    EXPECT_EQ(ceilings.memory_gbps(), 4500);
+  }
+  EXPECT_EQ(asked, 5);
+  std::vector<std::string> names;
+  const reports::Object measured = ceilings.measured();
+  for (const auto& field : measured.fields()) names.push_back(field.first);
+  EXPECT_EQ(names, (std::vector<std::string>{"matmul_fp32_tflops", "matmul_tf32_tflops", "matmul_16bit_tflops",
+                                             "copy_gbps", "read_gbps"}));
+}
+
+TEST(Ceilings, WhatCouldNotBeMeasuredIsTriedAgain) {
+  int asked = 0;
+  FixedSource source;
+  source.asked = &asked;
+  source.read = kNaN;
+  Ceilings ceilings = fixed(source);
+  EXPECT_TRUE(std::isnan(ceilings.read_gbps()));
+  EXPECT_TRUE(std::isnan(ceilings.read_gbps()));
+  EXPECT_EQ(asked, 2);
+  EXPECT_TRUE(std::isnan(ceilings.memory_gbps()));
+  EXPECT_FALSE(ceilings.measured().has("read_gbps"));
+}
+
+double number(const reports::Object& figures, std::string_view field) {
+  const reports::Value* value = figures.find(field);
+  if (value == nullptr) return -1;
+  return value->as_number().value_or(-2);
+}
+
+TEST(AddRates, ComputeBound) {
+  Ceilings ceilings = fixed();
+  reports::Object figures;
+  // 1e12 FLOP need 20 ms at 50 TFLOP/s; 9e9 bytes need 2 ms at 4500 GB/s; measured 25 ms.
+  EXPECT_EQ(add_rates(figures, "fwd", 25, {1e12, 9e9, ComputePath::fp32}, ceilings), std::nullopt);
+  std::vector<std::string> names;
+  for (const auto& field : figures.fields()) names.push_back(field.first);
+  EXPECT_EQ(names, (std::vector<std::string>{"fwd_flops", "fwd_bytes", "fwd_tflops", "fwd_gbps", "fwd_bound",
+                                             "fwd_bound_share"}));
+  EXPECT_EQ(number(figures, "fwd_flops"), 1e12);
+  EXPECT_EQ(number(figures, "fwd_bytes"), 9e9);
+  EXPECT_DOUBLE_EQ(number(figures, "fwd_tflops"), 40);
+  EXPECT_DOUBLE_EQ(number(figures, "fwd_gbps"), 360);
+  EXPECT_EQ(*figures.find("fwd_bound")->as_string(), "compute");
+  EXPECT_DOUBLE_EQ(number(figures, "fwd_bound_share"), 0.8);
+}
+
+TEST(AddRates, MemoryBound) {
+  Ceilings ceilings = fixed();
+  reports::Object figures;
+  // 9e9 bytes need 2 ms; measured 2.5 ms.
+  EXPECT_EQ(add_rates(figures, "bwd", 2.5, {1e10, 9e9, ComputePath::half}, ceilings), std::nullopt);
+  EXPECT_EQ(*figures.find("bwd_bound")->as_string(), "memory");
+  EXPECT_DOUBLE_EQ(number(figures, "bwd_bound_share"), 0.8);
+  EXPECT_DOUBLE_EQ(number(figures, "bwd_gbps"), 3600);
+}
+
+TEST(AddRates, ThreeTf32ProductsAreHeldAgainstAThird) {
+  Ceilings ceilings = fixed();
+  reports::Object figures;
+  EXPECT_EQ(add_rates(figures, "fwd", 20, {1e12, 1, ComputePath::tf32x3}, ceilings), std::nullopt);
+  EXPECT_DOUBLE_EQ(number(figures, "fwd_bound_share"), 0.5);  // 10 ms at 100 TFLOP/s
+}
+
+TEST(AddRates, MoreThanTheCeilingIsAWarning) {
+  Ceilings ceilings = fixed();
+  reports::Object figures;
+  const auto compute = add_rates(figures, "fwd", 10, {1e12, 1, ComputePath::fp32}, ceilings);
+  ASSERT_TRUE(compute.has_value());
+  EXPECT_NE(compute->find("fwd ran at 200.0%"), std::string::npos) << *compute;
+  EXPECT_DOUBLE_EQ(number(figures, "fwd_bound_share"), 2);
+  const auto memory = add_rates(figures, "fwd", 1, {1, 9e9, ComputePath::fp32}, ceilings);
+  ASSERT_TRUE(memory.has_value());
+  EXPECT_NE(memory->find("200.0%"), std::string::npos) << *memory;
+  EXPECT_NE(memory->find("--cache cold"), std::string::npos) << *memory;
+  EXPECT_EQ(add_rates(figures, "fwd", 2, {1, 9e9, ComputePath::fp32}, ceilings), std::nullopt);  // exactly 100%
+}
+
+TEST(AddRates, WithoutATimeThereAreNoRatesAndNothingIsMeasured) {
+  for (const double ms : {0.0, -1.0, kNaN, std::numeric_limits<double>::infinity()}) {
+    int asked = 0;
+    FixedSource source;
+    source.asked = &asked;
+    Ceilings ceilings = fixed(source);
+    reports::Object figures;
+    EXPECT_EQ(add_rates(figures, "fwd", ms, {1e12, 9e9, ComputePath::fp32}, ceilings), std::nullopt);
+    EXPECT_EQ(number(figures, "fwd_flops"), 1e12);
+    EXPECT_EQ(number(figures, "fwd_bytes"), 9e9);
+    for (const char* field : {"fwd_tflops", "fwd_gbps", "fwd_bound", "fwd_bound_share"}) {
+      ASSERT_TRUE(figures.has(field)) << field;
+      EXPECT_TRUE(figures.find(field)->is_null()) << field;
+    }
+    EXPECT_EQ(asked, 0);
+  }
+}
+
+TEST(AddRates, WithoutACeilingThereIsNoShare) {
+  FixedSource source;
+  source.copy = kNaN;
+  Ceilings ceilings = fixed(source);
+  reports::Object figures;
+  EXPECT_EQ(add_rates(figures, "fwd", 25, {1e12, 9e9, ComputePath::fp32}, ceilings), std::nullopt);
+  EXPECT_DOUBLE_EQ(number(figures, "fwd_tflops"), 40);
+  EXPECT_TRUE(figures.find("fwd_bound")->is_null());
+  EXPECT_TRUE(figures.find("fwd_bound_share")->is_null());
+}
+
+TEST(AddRates, WorkWithoutFlopsMeasuresNoMatmul) {
+  Ceilings ceilings = fixed();
+  reports::Object figures;
+  EXPECT_EQ(add_rates(figures, "copy", 4, {0, 9e9, ComputePath::fp32}, ceilings), std::nullopt);
+  EXPECT_DOUBLE_EQ(number(figures, "copy_bound_share"), 0.5);
+  EXPECT_FALSE(ceilings.measured().has("matmul_fp32_tflops"));
+  reports::Object nothing;
+  EXPECT_EQ(add_rates(nothing, "fwd", 4, {}, ceilings), std::nullopt);
+  EXPECT_TRUE(nothing.find("fwd_bound")->is_null());
+}
+
+TEST(Ceilings, OfThisCpuAreMeasuredQuicklyAndLeaveNoMemory) {
+  CachingAllocator allocator(Device::cpu());
+  allocator.set_memory_limit(std::size_t{1} << 20);  // harness memory is not under it
+  const Stream stream(Device::cpu());
+  Settings settings;
+  Ceilings ceilings({stream, &allocator}, settings);
+  const auto start = std::chrono::steady_clock::now();
+  const double fp32 = ceilings.matmul_tflops(ComputePath::fp32);
+  const double copy = ceilings.copy_gbps();
+  const double read = ceilings.read_gbps();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  EXPECT_GT(fp32, 1e-4);
+  EXPECT_LT(fp32, 1e3);
+  EXPECT_GT(copy, 0.1);
+  EXPECT_LT(copy, 1e5);
+  EXPECT_GT(read, 0.1);
+  EXPECT_LT(read, 1e5);
+  EXPECT_EQ(ceilings.matmul_tflops(ComputePath::half), fp32);
+  EXPECT_EQ(ceilings.matmul_tflops(ComputePath::tf32x3), fp32);
+  EXPECT_EQ(ceilings.measured().fields().size(), 3u);
+  const MemoryStats stats = allocator.stats();
+  EXPECT_EQ(stats.harness, 0u);
+  EXPECT_EQ(stats.peak.reserved, 0u);
+  std::printf("ceilings: fp32 %.4f TFLOP/s, copy %.1f GB/s, read %.1f GB/s, in %.1f s\n", fp32, copy, read,
+              seconds.count());
+}
+
+}  // namespace
+}  // namespace warpmeter::harness

@@ -1,0 +1,163 @@
+#include "tools/harness/ceilings.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+#include "kernels/ceilings/bandwidth.hpp"
+#include "kernels/ceilings/matmul.hpp"
+#include "kernels/runtime/allocator.hpp"
+
+namespace warpmeter::harness {
+namespace {
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+constexpr double kFlopsPerMs = 1e9;  ///< of 1 TFLOP/s
+constexpr double kBytesPerMs = 1e6;  ///< of 1 GB/s
+
+/// Some samples of each variant: on a GPU dozens fit in a few hundredths of a second.
+Settings ceiling_settings(Settings settings, Device device) {
+  settings.steps.reset();
+  settings.warmup = 0;     // the least time is no first call's
+  settings.max_noise = 0;  // and more samples find a smaller one
+  settings.max_time_s = device.is_cuda() ? 0.05 : 0.2;
+  settings.timer = TimerKind::device;
+  settings.cache = CacheState::hot;  // the buffers are larger than any cache
+  return settings;
+}
+
+class MeasuredCeilings final : public CeilingSource {
+ public:
+  MeasuredCeilings(const Context& context, const Settings& settings)
+      : context_(context), sampler_(context, ceiling_settings(settings, context.device()), [](const std::string&) {}) {}
+
+  double matmul_tflops(ComputePath path) override {
+    return best([&] { return ceilings::make_matmul(context_, path); }) / kFlopsPerMs;
+  }
+  double copy_gbps() override {
+    return best([&] { return ceilings::make_copy(context_); }) / kBytesPerMs;
+  }
+  double read_gbps() override {
+    return best([&] { return ceilings::make_read(context_); }) / kBytesPerMs;
+  }
+
+ private:
+  /// The best amount a millisecond; the workload's memory is given back before it returns.
+  template <class Make>
+  double best(Make make) {
+    try {
+      const auto workload = make();
+      double best_rate = 0;
+      for (int variant = 0; variant < workload->variants(); ++variant) {
+        Phase phase;
+        phase.enqueue = [&] { workload->enqueue(variant); };
+        best_rate = std::max(best_rate, workload->amount() / sampler_.measure(phase).statistics().min_ms);
+      }
+      return best_rate;
+    } catch (const OutOfMemory&) {
+      return kUnknown;
+    }
+  }
+
+  Context context_;
+  Sampler sampler_;
+};
+
+std::string percent(double share) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f%%", 100 * share);
+  return text.data();
+}
+
+}  // namespace
+
+struct Ceilings::Impl {
+  std::unique_ptr<CeilingSource> source;
+  Device device = Device::cuda();  ///< where a source of its own stands for: paths are told apart
+  reports::Object measured;
+
+  template <class Measure>
+  double once(const std::string& field, Measure measure) {
+    if (const reports::Value* known = measured.find(field)) return known->as_number().value_or(kUnknown);
+    const double rate = measure();
+    if (std::isfinite(rate)) measured.set(field, rate);
+    return rate;
+  }
+};
+
+Ceilings::Ceilings(const Context& context, const Settings& settings) : impl_(std::make_unique<Impl>()) {
+  impl_->source = std::make_unique<MeasuredCeilings>(context, settings);
+  impl_->device = context.device();
+}
+
+Ceilings::Ceilings(std::unique_ptr<CeilingSource> source) : impl_(std::make_unique<Impl>()) {
+  impl_->source = std::move(source);
+}
+
+Ceilings::~Ceilings() = default;
+
+double Ceilings::matmul_tflops(ComputePath path) {
+  const ComputePath measured = ceilings::measured_path(path, impl_->device);
+  const double rate = impl_->once("matmul_" + std::string(name(measured)) + "_tflops",
+                                  [&] { return impl_->source->matmul_tflops(measured); });
+  return path == ComputePath::tf32x3 && measured == ComputePath::tf32 ? rate / 3 : rate;
+}
+
+double Ceilings::copy_gbps() {
+  return impl_->once("copy_gbps", [&] { return impl_->source->copy_gbps(); });
+}
+
+double Ceilings::read_gbps() {
+  return impl_->once("read_gbps", [&] { return impl_->source->read_gbps(); });
+}
+
+double Ceilings::memory_gbps() {
+  const double copy = copy_gbps();
+  const double read = read_gbps();
+  return std::isfinite(copy) && std::isfinite(read) ? std::max(copy, read) : kUnknown;
+}
+
+reports::Object Ceilings::measured() const {
+  return impl_->measured;
+}
+
+void Ceilings::adopt(const reports::Object& known) {
+  for (const auto& [field, rate] : known.fields()) {
+    if (rate.as_number()) impl_->measured.set(field, rate);
+  }
+}
+
+std::optional<std::string> add_rates(reports::Object& figures, std::string_view phase, double median_ms,
+                                     const Work& work, Ceilings& ceilings) {
+  const std::string prefix = std::string(phase) + "_";
+  const bool timed = std::isfinite(median_ms) && median_ms > 0;
+  figures.set(prefix + "flops", work.flops);
+  figures.set(prefix + "bytes", work.bytes);
+  figures.set(prefix + "tflops", timed ? reports::Value(work.flops / (median_ms * kFlopsPerMs)) : reports::Value());
+  figures.set(prefix + "gbps", timed ? reports::Value(work.bytes / (median_ms * kBytesPerMs)) : reports::Value());
+  figures.set(prefix + "bound", nullptr);
+  figures.set(prefix + "bound_share", nullptr);
+  if (!timed || (work.flops <= 0 && work.bytes <= 0)) return std::nullopt;
+
+  // A part without work needs no ceiling: a copy's row measures no matmul.
+  const double compute_ms = work.flops > 0 ? work.flops / (ceilings.matmul_tflops(work.path) * kFlopsPerMs) : 0;
+  const double memory_ms = work.bytes > 0 ? work.bytes / (ceilings.memory_gbps() * kBytesPerMs) : 0;
+  if (!std::isfinite(compute_ms) || !std::isfinite(memory_ms)) return std::nullopt;
+  const bool by_compute = compute_ms > memory_ms;
+  const double share = std::max(compute_ms, memory_ms) / median_ms;
+  figures.set(prefix + "bound", by_compute ? "compute" : "memory");
+  figures.set(prefix + "bound_share", share);
+  if (share <= 1) return std::nullopt;
+  if (by_compute) {
+    return std::string(phase) + " ran at " + percent(share) + " of the measured " + std::string(name(work.path)) +
+           " matmul rate: its time or its FLOP count is doubtful; see noise and clock, and try --steps with more "
+           "samples";
+  }
+  return std::string(phase) + " moved its least bytes at " + percent(share) +
+         " of the measured memory bandwidth: its data were in the cache; --cache cold measures it from memory";
+}
+
+}  // namespace warpmeter::harness

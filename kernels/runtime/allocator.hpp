@@ -122,7 +122,7 @@ class CachingAllocator {
   /// Bounds reserved bytes; 0 means the device's memory alone. Below what is reserved now, the cache is freed first.
   void set_memory_limit(std::size_t bytes);
   [[nodiscard]] std::size_t memory_limit() const noexcept;
-  /// Bytes that could still be allocated in one piece: room under the limit and on the device, cached blocks aside.
+  /// Bytes to be had in one piece, in steps of 2 MiB: room under the limit and on the device, cached blocks aside.
   [[nodiscard]] std::size_t available_bytes() const;
 
   [[nodiscard]] MemoryStats stats() const;

@@ -43,7 +43,7 @@ struct DeviceProperties {
   std::string uuid;         ///< "GPU-..." (CUDA)
   int sm = 0;               ///< compute capability, 90 for Hopper (CUDA)
   int multiprocessors = 0;  ///< SMs (CUDA)
-  int cores = 0;            ///< threads that the process may run on at once (CPU: the affinity mask)
+  int cores = 0;            ///< threads that may run at once (CPU: affinity mask, bounded by the CPU quota)
   std::string isa;          ///< widest vector instruction set in use, "avx512", "avx2", "generic" (CPU)
   std::size_t memory_bytes = 0;
   std::size_t last_level_cache_bytes = 0;  ///< L2 of a GPU, L3 of a CPU; what a cold measurement must flush

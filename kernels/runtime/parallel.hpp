@@ -6,7 +6,7 @@
 
 namespace warpmeter {
 
-/// Threads that parallel loops use: the affinity mask's size, lowered by OMP_NUM_THREADS or set_num_threads().
+/// Threads that parallel loops use: the usable cores, lowered by OMP_NUM_THREADS, or what set_num_threads() says.
 [[nodiscard]] int num_threads() noexcept;
 void set_num_threads(int threads);
 

@@ -4,7 +4,7 @@
 
 namespace warpmeter {
 
-/// A borrowed stream: the device and CUDA's handle (null: the default stream, or the CPU, where work runs inline).
+/// A borrowed stream: the device and CUDA's handle (null: the default stream). On the CPU work runs inline: a name.
 struct StreamView {
   Device device;
   void* handle = nullptr;  ///< cudaStream_t

@@ -42,7 +42,7 @@ void launch_delayed_write(StreamView stream, int milliseconds, int* target, int 
 
 void launch_add(StreamView stream, int* data, int count, int addend) {
   const DeviceGuard guard(stream.device);
-  add<<<(count + 255) / 256, 256, 0, handle(stream)>>>(data, count, addend);
+  add<<<count / 256 + 1, 256, 0, handle(stream)>>>(data, count, addend);
   check_launch();
 }
 

@@ -40,7 +40,7 @@
 namespace warpmeter::attention::flash_sm80 {
 
 template <class T_, int kHeadDim_, int kRowsM_, int kKeysPerWarp_, int kPairs_, int kMinBlocks_, int kDqWarpsM_,
-          bool kVector_ = true>
+          bool kVector_ = true, bool kJoint_ = false>
 struct BackwardTraits {
   using T = T_;
   static constexpr int kHeadDim = kHeadDim_;
@@ -48,7 +48,8 @@ struct BackwardTraits {
   static constexpr int kKeysPerWarp = kKeysPerWarp_;
   static constexpr int kPairs = kPairs_;
   static constexpr int kRowsN = kKeysPerWarp * kPairs;  // keys of a block
-  static constexpr int kWarps = 2 * kPairs;
+  static constexpr bool kJoint = kJoint_;
+  static constexpr int kWarps = kJoint ? kPairs : 2 * kPairs;
   static constexpr int kThreads = kWarps * kWarpSize;
   static constexpr int kMinBlocks = kMinBlocks_;
   static constexpr bool kVector = kVector_;
@@ -79,11 +80,36 @@ struct BackwardTraits {
     alignas(16) T k[kRowsN * kTilePitch];
     alignas(16) T v[kRowsN * kTilePitch];
     Stage stages[kStages];
-    alignas(16) T ds[2][kRowsN * kScorePitch];             // dS^T of this step and of the last
-    alignas(16) uint4 p[kPairs][kM * kN / 2 * kWarpSize];  // P^T as A fragments, from warp to warp
+    alignas(16) T ds[2][kRowsN * kScorePitch];                          // dS^T of this step and of the last
+    alignas(16) uint4 p[kPairs][kJoint ? 1 : kM * kN / 2 * kWarpSize];  // P^T as A fragments, from warp to warp
     BackwardWork work;
   };
 };
+
+/// Scores (keys by queries) of pairs that the mask hides become -inf: key r of the block is visible to query c of the
+/// columns when r <= diagonal + c. Keys behind kv_len are not visible: their score 0 could exceed a very negative LSE
+/// by more than exp can hold. Row 0 of `s` is the block's key `first_key`.
+template <int kM, int kN>
+__device__ __forceinline__ void mask_scores(float (&s)[kM][kN][4], int diagonal, int key_rows, int keys_of_block,
+                                            int first_key, int lane) {
+  if (diagonal >= keys_of_block - 1 && key_rows == keys_of_block) return;
+  const int keys = key_rows - first_key - lane / 4;
+  const int seen = diagonal - first_key - lane / 4 + (lane % 4) * 2;
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int key = m * 16 + h * 8;
+          if (key >= keys || key > seen + n * 8 + e) s[m][n][2 * h + e] = -INFINITY;
+        }
+      }
+    }
+  }
+}
 
 template <class Traits>
 __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
@@ -148,6 +174,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
   // dK or dV of this warp's keys.
   float acc[kM][kD][4];
   clear(acc);
+  float acc_k[Traits::kJoint ? kM : 1][Traits::kJoint ? kD : 1][4];  // dK where acc is dV
+  clear(acc_k);
 
   // dQ of the step before: dS of that step (all of the block's keys) times K.
   const auto accumulate_dq = [&](const QueryStep& last) {
@@ -187,7 +215,62 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
     const std::uint32_t p_exchange =
         shared + offsetof(Storage, p) + pair * static_cast<std::uint32_t>(sizeof(storage.p[0])) + lane * sizeof(uint4);
 
-    if (does_values) {
+    if constexpr (Traits::kJoint) {
+      constexpr int kColumns = 4;  // 32 queries at a time
+#pragma unroll
+      for (int c = 0; c < kN / kColumns; ++c) {
+        const std::uint32_t rows = c * kColumns * 8 * kTilePitch * 2;
+        std::uint32_t p[kColumns / 2][kM][4];
+        {
+          float s[kM][kColumns][4];
+          clear(s);
+          product_abt<T, kTilePitch, kTilePitch, kK>(
+              s, shared + offsetof(Storage, k) + warp_key * kTilePitch * 2 + a_lane_offset<kTilePitch>(lane),
+              stage + offsetof(Stage, q) + rows + b_lane_offset<kTilePitch>(lane));
+          mask_scores(s, diagonal_of(shape, work, step, kRowsM, kRowsN) + c * kColumns * 8, work.key_rows, kRowsN,
+                      warp_key, lane);
+#pragma unroll
+          for (int n = 0; n < kColumns; ++n) {
+            const float2 lse =
+                ptx::load_shared_float2(stats + offsetof(RowStats<kRowsM>, lse_log2) + (c * kColumns + n) * 8 * 4);
+#pragma unroll
+            for (int m = 0; m < kM; ++m) {
+#pragma unroll
+              for (int h = 0; h < 2; ++h) {
+                p[n / 2][m][2 * (n % 2) + h] =
+                    ptx::pack2<T>(ptx::exp2_approx(fmaf(s[m][n][2 * h], shape.scale_log2, -lse.x)),
+                                  ptx::exp2_approx(fmaf(s[m][n][2 * h + 1], shape.scale_log2, -lse.y)));
+              }
+            }
+          }
+        }
+        float dp[kM][kColumns][4];
+        clear(dp);
+        product_abt<T, kTilePitch, kTilePitch, kK>(
+            dp, shared + offsetof(Storage, v) + warp_key * kTilePitch * 2 + a_lane_offset<kTilePitch>(lane),
+            stage + offsetof(Stage, d_o) + rows + b_lane_offset<kTilePitch>(lane));
+        product_ab<T, kTilePitch>(acc, p, stage + offsetof(Stage, d_o) + rows + b_trans_lane_offset<kTilePitch>(lane));
+        const std::uint32_t ds_lane = shared + offsetof(Storage, ds) +
+                                      (step.index % 2) * static_cast<std::uint32_t>(sizeof(storage.ds[0])) +
+                                      ((warp_key + lane / 4) * kScorePitch + (lane % 4) * 2 + c * kColumns * 8) * 2;
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+          const float2 d = ptx::load_shared_float2(stats + offsetof(RowStats<kRowsM>, d) + (c * kColumns + n) * 8 * 4);
+#pragma unroll
+          for (int m = 0; m < kM; ++m) {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              std::uint32_t& packed = p[n / 2][m][2 * (n % 2) + h];
+              const float2 weight = ptx::unpack2<T>(packed);
+              packed = ptx::pack2<T>(weight.x * (dp[m][n][2 * h] - d.x), weight.y * (dp[m][n][2 * h + 1] - d.y));
+              ptx::store_shared_u32(ds_lane + ((m * 16 + h * 8) * kScorePitch + n * 8) * 2, packed);
+            }
+          }
+        }
+        product_ab<T, kTilePitch>(acc_k, p, stage + offsetof(Stage, q) + rows + b_trans_lane_offset<kTilePitch>(lane));
+      }
+      if (step.index > 0) accumulate_dq(last);
+    } else if (does_values) {
       float s[kM][kN][4];
       clear(s);
       product_abt<T, kTilePitch, kTilePitch, kK>(
@@ -195,28 +278,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
           stage + offsetof(Stage, q) + b_lane_offset<kTilePitch>(lane));
 
       std::uint32_t p[kN / 2][kM][4];
-      const int diagonal = diagonal_of(shape, work, step, kRowsM, kRowsN);
-      // Key r is visible to query c of the tile when r <= diagonal + c; keys behind kv_len are not: their score 0 could
-      // exceed a very negative LSE by more than exp can hold.
-      const bool masked = diagonal < kRowsN - 1 || work.key_rows < kRowsN;
-      if (masked) {
-        const int keys = work.key_rows - warp_key - lane / 4;
-        const int seen = diagonal - warp_key - lane / 4 + (lane % 4) * 2;
-#pragma unroll
-        for (int m = 0; m < kM; ++m) {
-#pragma unroll
-          for (int n = 0; n < kN; ++n) {
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-#pragma unroll
-              for (int e = 0; e < 2; ++e) {
-                const int key = m * 16 + h * 8;
-                if (key >= keys || key > seen + n * 8 + e) s[m][n][2 * h + e] = -INFINITY;
-              }
-            }
-          }
-        }
-      }
+      mask_scores(s, diagonal_of(shape, work, step, kRowsM, kRowsN), work.key_rows, kRowsN, warp_key, lane);
 #pragma unroll
       for (int n = 0; n < kN; ++n) {
         const float2 lse = ptx::load_shared_float2(stats + offsetof(RowStats<kRowsM>, lse_log2) + n * 8 * 4);
@@ -297,6 +359,11 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
   for (int m = 0; m < kM; ++m) factor[m][0] = factor[m][1] = does_values ? 1.0f : shape.scale;
   const std::uint32_t tile = shared + (does_values ? offsetof(Storage, v) : offsetof(Storage, k));
   store_accumulator<T, kTilePitch>(tile + warp_key * kTilePitch * 2, acc, factor, lane);
+  if constexpr (Traits::kJoint) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) factor[m][0] = factor[m][1] = shape.scale;
+    store_accumulator<T, kTilePitch>(shared + offsetof(Storage, k) + warp_key * kTilePitch * 2, acc_k, factor, lane);
+  }
   __syncthreads();  // the tiles of dK and dV are complete
   const std::int64_t kv_head = work.kv_head;
   KeyCopy::store(shared + offsetof(Storage, k), row_address<T>(params.dk, work.batch, kv_head, work.first_key),

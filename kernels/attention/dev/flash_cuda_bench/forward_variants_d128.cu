@@ -19,10 +19,12 @@ std::vector<ForwardVariant> forward_variants_d128() {
       variant<128, 32, 4, 2, false, false>("d128_128x32_w4_b2"),   //
       variant<128, 64, 8, 2, false, false>("d128_128x64_w8_b2"),   //
       variant<128, 64, 8, 1, true, true>("d128_128x64_w8_b1_qa"),  //
-      variant<64, 64, 4, 3, false, false>("d128_64x64_w4_b3"),     //
-      variant<64, 64, 4, 2, true, false>("d128_64x64_w4_b2_q"),    //
-      variant<64, 64, 4, 2, true, true>("d128_64x64_w4_b2_qa"),    //
-      variant<64, 128, 4, 2, false, false>("d128_64x128_w4_b2"),
+      variant<64, 64, 4, 3, true, false>("d128_64x64_w4_b3_q"),
+      variant<64, 64, 4, 3, true, true>("d128_64x64_w4_b3_qa"),
+      variant<64, 64, 4, 2, true, false>("d128_64x64_w4_b2_q"),
+      variant<64, 64, 4, 2, true, true>("d128_64x64_w4_b2_qa"),
+      variant<64, 32, 4, 3, false, false>("d128_64x32_w4_b3"),
+      variant<64, 32, 4, 4, false, false>("d128_64x32_w4_b4"),
   };
 }
 

@@ -1,287 +1,19 @@
 #include "tools/harness/option_table.hpp"
 
 #include <algorithm>
-#include <optional>
 
-#include <fmt/format.h>
-
-#include "kernels/runtime/check.hpp"
-#include "tools/harness/detail/command_line.hpp"
 #include "tools/harness/detail/config_file.hpp"
 #include "tools/harness/detail/help.hpp"
-#include "tools/harness/detail/joined.hpp"
-#include "tools/harness/grammar.hpp"
+#include "tools/harness/detail/option_table_impl.hpp"
 
 namespace warpmeter::harness {
-namespace {
 
-using Action = OptionTable::Action;
+using detail::Entry;
+using detail::fallback_of;
+using detail::flag_text;
+using detail::is_flag;
+using detail::is_swept_flag;
 using detail::joined;
-
-bool is_flag(const OptionSpec& spec) {
-  return spec.metavar.empty();
-}
-bool is_swept_flag(const OptionSpec& spec) {
-  return !spec.metavar.empty() && !spec.negation.empty();
-}
-
-/// The text of a flag in its one spelling; nullopt when `text` is none.
-std::optional<std::string> flag_text(const OptionSpec& spec, std::string_view text) {
-  if (text == "true" || text == "false") return std::string(text);
-  if (!is_swept_flag(spec)) return std::nullopt;
-  if (text == "both" || text == "true,false") return "true,false";
-  if (text == "false,true") return "false,true";
-  return std::nullopt;
-}
-
-std::string flag_accepted(const OptionSpec& spec) {
-  if (!spec.accepted.empty()) return spec.accepted;
-  if (is_swept_flag(spec)) return fmt::format("{0}, {1} or {0}=both", spec.name, spec.negation);
-  return spec.negation.empty() ? spec.name : fmt::format("{} or {}", spec.name, spec.negation);
-}
-
-/// What stands for an option now, and where it was said ("bench.toml line 3").
-struct Entry {
-  std::vector<std::string> texts;
-  OptionSource source = OptionSource::fallback;
-  std::string where;
-
-  [[nodiscard]] std::string text() const { return joined(texts, ","); }
-  [[nodiscard]] bool given() const { return source >= OptionSource::config; }
-};
-
-Entry fallback_of(const OptionSpec& spec) {
-  Entry entry;
-  if (!spec.default_text.empty()) entry.texts.push_back(spec.default_text);
-  return entry;
-}
-
-}  // namespace
-
-struct OptionTable::Impl {
-  std::string program;
-  std::string summary;
-  std::vector<OptionSpec> specs;
-  std::vector<Preset> presets;
-  std::string default_preset;
-  std::vector<std::string> examples;
-
-  std::vector<Entry> entries;  ///< beside specs
-  std::string preset;          ///< in force, or ""
-  Action action = Action::run;
-
-  [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const {
-    const auto at = std::find_if(specs.begin(), specs.end(), [&](const OptionSpec& spec) { return spec.name == name; });
-    if (at == specs.end()) return std::nullopt;
-    return static_cast<std::size_t>(at - specs.begin());
-  }
-  [[nodiscard]] std::size_t index(std::string_view name) const {
-    const auto at = find(name);
-    WM_CHECK(at.has_value(), fmt::format("{} has no option {}", program, name));
-    return *at;
-  }
-  [[nodiscard]] const Entry& entry(std::string_view name) const { return entries[index(name)]; }
-
-  [[nodiscard]] UsageError error(std::size_t at, std::string_view value, std::string_view problem,
-                                 std::string_view accepted) const {
-    const Entry& entry = entries[at];
-    if (entry.where.empty()) return {specs[at].name, value, problem, accepted};
-    return {specs[at].name, value, fmt::format("{} (from {})", problem, entry.where), accepted};
-  }
-
-  /// Reads an option's text with a parser of the grammar; its complaint becomes a usage error.
-  template <class Parser>
-  auto read(std::string_view name, const Parser& parser, std::string_view accepted = {}) const {
-    const std::size_t at = index(name);
-    const std::string text = entries[at].text();
-    try {
-      return parser(text);
-    } catch (const GrammarError& problem) {
-      throw error(at, text, problem.what(), accepted.empty() ? specs[at].accepted : accepted);
-    }
-  }
-
-  [[nodiscard]] detail::CommandLine split(const std::vector<std::string>& arguments) const;
-  [[noreturn]] void refuse_unknown(const std::string& argument) const;
-  [[nodiscard]] std::optional<Entry> from_command_line(std::size_t at, const std::vector<std::string>& on,
-                                                       const std::vector<std::string>& off) const;
-  void apply_config(const std::string& path, std::vector<Entry>& result) const;
-  [[nodiscard]] const Preset& find_preset(std::string_view name, std::size_t option, const Entry& entry) const;
-  void apply_preset(const Preset& values, std::vector<Entry>& result) const;
-  void resolve_exclusions(std::vector<Entry>& result) const;
-  /// What stands when nothing but `preset` is named.
-  [[nodiscard]] std::vector<Entry> baseline(const std::string& name) const;
-};
-
-/// Two switches an option: its name, and its negation where it has one, else a name that nobody can write.
-detail::CommandLine OptionTable::Impl::split(const std::vector<std::string>& arguments) const {
-  std::vector<detail::Switch> switches;
-  for (const OptionSpec& spec : specs) {
-    switches.push_back({spec.name, spec.short_name, !is_flag(spec), is_swept_flag(spec)});
-  }
-  for (const OptionSpec& spec : specs) {
-    if (!spec.negation.empty()) switches.push_back({spec.negation, "", false, false});
-  }
-  return detail::split_command_line(switches, arguments);
-}
-
-void OptionTable::Impl::refuse_unknown(const std::string& argument) const {
-  if (argument.size() < 2 || argument[0] != '-' || argument == "--") {
-    throw UsageError(fmt::format("'{}': unexpected; options are written --name value", argument));
-  }
-  const std::string name = argument.substr(0, argument.find('='));
-  std::vector<std::string_view> known;
-  for (const OptionSpec& spec : specs) {
-    if (spec.hidden) continue;
-    known.push_back(spec.name);
-    if (!spec.negation.empty()) known.push_back(spec.negation);
-  }
-  const std::string guess = did_you_mean(nearest_words(name, known));
-  throw UsageError(name, "", guess.empty() ? "unknown option; --help lists them" : "unknown option; " + guess, "");
-}
-
-std::optional<Entry> OptionTable::Impl::from_command_line(std::size_t at, const std::vector<std::string>& on,
-                                                          const std::vector<std::string>& off) const {
-  const OptionSpec& spec = specs[at];
-  if (on.empty() && off.empty()) return std::nullopt;
-  if (!on.empty() && !off.empty()) {
-    throw UsageError(fmt::format("{} and {}: contradict each other; accepted: one of them", spec.name, spec.negation));
-  }
-  Entry result;
-  result.source = OptionSource::command_line;
-  if (!off.empty()) {
-    for (const std::string& value : off) {
-      if (!value.empty()) throw UsageError(spec.negation, value, "takes no value", flag_accepted(spec));
-    }
-    result.texts = {"false"};
-  } else if (is_flag(spec) || is_swept_flag(spec)) {
-    for (const std::string& value : on) {
-      const auto text = value.empty() ? "true" : flag_text(spec, value);
-      if (!text) {
-        throw UsageError(spec.name, value, is_flag(spec) ? "takes no value" : "not a truth value", flag_accepted(spec));
-      }
-      if (!result.texts.empty() && result.texts.front() != *text) {
-        throw UsageError(spec.name, joined(on, ","), "given twice with different values", flag_accepted(spec));
-      }
-      result.texts = {*text};
-    }
-  } else {
-    for (const std::string& value : on) {
-      if (value.empty()) throw UsageError(spec.name, "", "needs a value", spec.accepted);
-    }
-    if (on.size() > 1 && !spec.repeatable) {
-      throw UsageError(spec.name, joined(on, "', '"), "given more than once",
-                       spec.accepted.empty() ? "one value" : "once; " + spec.accepted);
-    }
-    result.texts = on;
-  }
-  return result;
-}
-
-void OptionTable::Impl::apply_config(const std::string& path, std::vector<Entry>& result) const {
-  std::vector<std::string_view> known;
-  const auto settable = [](const OptionSpec& spec) { return !spec.action && !spec.hidden && spec.name != "--config"; };
-  for (const OptionSpec& spec : specs) {
-    if (settable(spec)) known.push_back(std::string_view(spec.name).substr(2));
-  }
-  for (const detail::ConfigEntry& item : detail::read_config_file(path)) {
-    const auto refuse = [&](const std::string& problem, std::string_view accepted) {
-      throw UsageError("--config", path, fmt::format("line {}: {}", item.line, problem), accepted);
-    };
-    for (const OptionSpec& spec : specs) {
-      if (!spec.negation.empty() && spec.negation.substr(2) == item.key) {
-        refuse(fmt::format("'{}' is no key; write {} = false", item.key, spec.name.substr(2)), "");
-      }
-    }
-    const auto at = find("--" + item.key);
-    if (!at || !settable(specs[*at])) {
-      if (at && !specs[*at].hidden) refuse(fmt::format("'{}' is for the command line only", item.key), "");
-      const std::string guess = did_you_mean(nearest_words(item.key, known));
-      if (!guess.empty()) refuse(fmt::format("unknown key '{}'; {}", item.key, guess), "");
-      refuse(fmt::format("unknown key '{}'", item.key), "the options' names without their dashes");
-    }
-    const OptionSpec& spec = specs[*at];
-    Entry entry;
-    entry.source = OptionSource::config;
-    entry.where = fmt::format("{} line {}", path, item.line);
-    entry.texts = item.texts;
-    if (!spec.repeatable && item.is_array) entry.texts = {joined(item.texts, ",")};
-    const bool empty = entry.texts.empty() || std::any_of(entry.texts.begin(), entry.texts.end(),
-                                                          [](const std::string& text) { return text.empty(); });
-    if (empty) refuse(fmt::format("{} needs a value", item.key), spec.accepted);
-    if (is_flag(spec) || is_swept_flag(spec)) {
-      const auto text = flag_text(spec, entry.text());
-      if (!text) {
-        refuse(fmt::format("{} = '{}' is not a truth value", item.key, entry.text()),
-               is_swept_flag(spec) ? "true, false, \"both\"" : "true, false");
-      }
-      entry.texts = {*text};
-    }
-    // What the command line said stays.
-    if (result[*at].source < OptionSource::config) result[*at] = std::move(entry);
-  }
-}
-
-const Preset& OptionTable::Impl::find_preset(std::string_view name, std::size_t option, const Entry& from) const {
-  std::vector<std::string_view> names;
-  for (const Preset& known : presets) {
-    if (known.name == name) return known;
-    names.push_back(known.name);
-  }
-  const std::string guess = did_you_mean(nearest_words(name, names));
-  std::string problem = guess.empty() ? "unknown preset" : fmt::format("unknown preset ({})", guess);
-  if (!from.where.empty()) problem += fmt::format(" (from {})", from.where);
-  throw UsageError(specs[option].name, name, problem,
-                   names.empty() ? "this program has no presets" : joined(names, ", "));
-}
-
-void OptionTable::Impl::apply_preset(const Preset& values, std::vector<Entry>& result) const {
-  for (const auto& [name, text] : values.values) {
-    const std::size_t at = index(name);
-    if (result[at].source > OptionSource::preset) continue;
-    Entry entry;
-    entry.source = OptionSource::preset;
-    entry.where = "preset " + values.name;
-    entry.texts = {text};
-    if (is_flag(specs[at]) || is_swept_flag(specs[at])) {
-      const auto canonical = flag_text(specs[at], text);
-      WM_CHECK(canonical.has_value(), fmt::format("preset {}: {} is no truth value of {}", values.name, text, name));
-      entry.texts = {*canonical};
-    }
-    result[at] = std::move(entry);
-  }
-}
-
-void OptionTable::Impl::resolve_exclusions(std::vector<Entry>& result) const {
-  const auto describe = [&](std::size_t at) {
-    return is_flag(specs[at]) ? specs[at].name : fmt::format("{} {}", specs[at].name, result[at].text());
-  };
-  for (std::size_t at = 0; at < specs.size(); ++at) {
-    for (const std::string& name : specs[at].excludes) {
-      const std::size_t other = index(name);
-      const OptionSource mine = result[at].source;
-      const OptionSource theirs = result[other].source;
-      if (mine == OptionSource::fallback || theirs == OptionSource::fallback) continue;
-      if (mine == theirs) {
-        WM_CHECK(mine != OptionSource::preset, fmt::format("a preset sets both {} and {}", specs[at].name, name));
-        const std::string where = result[at].where.empty() ? "" : fmt::format(" (from {})", result[at].where);
-        throw UsageError(fmt::format("{} and {}: contradict each other{}; accepted: one of them", describe(at),
-                                     describe(other), where));
-      }
-      const std::size_t weaker = mine < theirs ? at : other;
-      result[weaker] = fallback_of(specs[weaker]);
-    }
-  }
-}
-
-std::vector<Entry> OptionTable::Impl::baseline(const std::string& name) const {
-  std::vector<Entry> result;
-  for (const OptionSpec& spec : specs) result.push_back(fallback_of(spec));
-  for (const Preset& known : presets) {
-    if (known.name == name) apply_preset(known, result);
-  }
-  return result;
-}
 
 OptionTable::OptionTable(std::string program, std::string summary) : impl_(std::make_unique<Impl>()) {
   impl_->program = std::move(program);
@@ -322,53 +54,6 @@ void OptionTable::add_examples(std::vector<std::string> lines) {
   for (std::string& line : lines) impl_->examples.push_back(std::move(line));
 }
 
-void OptionTable::parse(int argc, const char* const* argv) {
-  Impl& impl = *impl_;
-  std::vector<std::string> arguments;
-  for (int i = 1; i < argc; ++i) arguments.emplace_back(argv[i]);
-  const detail::CommandLine line = impl.split(arguments);
-
-  const auto written = [&](std::string_view name) {
-    const auto at = impl.find(name);
-    return at && !line.occurrences[*at].empty();
-  };
-  std::vector<Entry> result;
-  for (const OptionSpec& spec : impl.specs) result.push_back(fallback_of(spec));
-  if (written("--help") || written("--version")) {
-    impl.entries = std::move(result);
-    impl.preset.clear();
-    impl.action = written("--help") ? Action::help : Action::version;
-    return;
-  }
-  if (!line.unknown.empty()) impl.refuse_unknown(line.unknown.front());
-
-  static const std::vector<std::string> kNone;
-  std::size_t negations = impl.specs.size();
-  for (std::size_t at = 0; at < impl.specs.size(); ++at) {
-    const auto& off = impl.specs[at].negation.empty() ? kNone : line.occurrences[negations++];
-    if (auto entry = impl.from_command_line(at, line.occurrences[at], off)) result[at] = std::move(*entry);
-  }
-  if (const auto config = impl.find("--config"); config && !result[*config].texts.empty()) {
-    impl.apply_config(result[*config].text(), result);
-  }
-  std::string preset = impl.default_preset;
-  if (const auto at = impl.find("--preset"); at && !result[*at].texts.empty()) {
-    preset = impl.find_preset(result[*at].text(), *at, result[*at]).name;
-  }
-  for (const Preset& known : impl.presets) {
-    if (known.name == preset) impl.apply_preset(known, result);
-  }
-  impl.resolve_exclusions(result);
-
-  impl.entries = std::move(result);
-  impl.preset = std::move(preset);
-  const auto is_set = [&](std::string_view name) { return impl.find(name) && impl.entry(name).text() == "true"; };
-  impl.action = is_set("--help-markdown")  ? Action::help_markdown
-                : is_set("--list")         ? Action::list
-                : is_set("--print-config") ? Action::print_config
-                                           : Action::run;
-}
-
 OptionTable::Action OptionTable::action() const {
   return impl_->action;
 }
@@ -403,43 +88,40 @@ std::string OptionTable::markdown_text() const {
       {impl_->program, impl_->summary, impl_->specs, impl_->presets, impl_->default_preset, impl_->examples});
 }
 
+std::string OptionTable::Impl::config_line(std::size_t at) const {
+  const OptionSpec& spec = specs[at];
+  const std::string key = spec.name.substr(2);
+  Entry entry = entries[at];
+  // The default preset is written out, since another device may have another one.
+  if (spec.name == "--preset" && !preset.empty()) {
+    entry.texts = {preset};
+    entry.source = OptionSource::config;
+  }
+  if (entry.texts.empty()) return fmt::format("# {} is not set\n", key);
+  const std::string text = entry.text();
+  std::string value;
+  if (spec.repeatable) {
+    for (const std::string& item : entry.texts) value += (value.empty() ? "[" : ", ") + detail::toml_string(item);
+    value += ']';
+  } else if ((is_flag(spec) || is_swept_flag(spec)) && (text == "true" || text == "false")) {
+    value = text;
+  } else {
+    value = detail::toml_value(text);
+  }
+  if (entry.given()) return fmt::format("{} = {}\n", key, value);
+  return fmt::format("# {} = {}  # {}\n", key, value, entry.where.empty() ? "default" : entry.where);
+}
+
 std::string OptionTable::config_text() const {
   const Impl& impl = *impl_;
   std::string text =
       fmt::format("# Options of {0}, as in force: `{0} --config FILE` reads this file back.\n", impl.program);
   text += "# Lines that start with # are what stands anyway.\n";
-  std::string_view group;
-  for (std::size_t at = 0; at < impl.specs.size(); ++at) {
-    const OptionSpec& spec = impl.specs[at];
-    if (spec.hidden || spec.action || spec.name == "--config") continue;
-    if (spec.group != group) {
-      group = spec.group;
-      text += fmt::format("\n# {}\n", group);
-    }
-    const std::string key = spec.name.substr(2);
-    Entry entry = impl.entries[at];
-    // The default preset is written out, since another device may have another one.
-    if (spec.name == "--preset" && !impl.preset.empty()) {
-      entry.texts = {impl.preset};
-      entry.source = OptionSource::config;
-    }
-    if (entry.texts.empty()) {
-      text += fmt::format("# {} is not set\n", key);
-      continue;
-    }
-    std::string value;
-    if (spec.repeatable) {
-      for (const std::string& item : entry.texts) value += (value.empty() ? "[" : ", ") + detail::toml_string(item);
-      value += ']';
-    } else if (entry.text() == "true" || entry.text() == "false") {
-      value = is_flag(spec) || is_swept_flag(spec) ? entry.text() : detail::toml_string(entry.text());
-    } else {
-      value = detail::toml_value(entry.text());
-    }
-    if (entry.given()) {
-      text += fmt::format("{} = {}\n", key, value);
-    } else {
-      text += fmt::format("# {} = {}  # {}\n", key, value, entry.where.empty() ? "default" : entry.where);
+  for (const std::string& group : detail::option_groups(impl.specs)) {
+    text += fmt::format("\n# {}\n", group);
+    for (std::size_t at = 0; at < impl.specs.size(); ++at) {
+      const OptionSpec& spec = impl.specs[at];
+      if (spec.group == group && detail::is_configurable(spec)) text += impl.config_line(at);
     }
   }
   return text;
@@ -557,8 +239,8 @@ std::vector<std::string> OptionTable::rerun_arguments(
     const OptionSpec& spec = impl.specs[at];
     const Entry& entry = impl.entries[at];
     if (!matters(at) || !entry.given()) continue;
-    const bool excludes = !spec.excludes.empty();
-    if (entry.text() == base[at].text() && !excludes) continue;
+    // A value that is the default all the same may have put another option out of force.
+    if (entry.text() == base[at].text() && !impl.in_exclusion(at)) continue;
     for (const std::string& text : spec.repeatable ? entry.texts : std::vector<std::string>{entry.text()}) {
       append(spec, text);
     }

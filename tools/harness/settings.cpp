@@ -124,7 +124,6 @@ void add_measuring_options(OptionTable& table) {
   table.add({.name = "--check",
              .negation = "--no-check",
              .default_text = "true",
-             .accepted = "--check or --no-check",
              .help = "Compare results with the reference and put the error on the row. A wrong result shows no speed.",
              .example = "--no-check",
              .group = group});
@@ -151,7 +150,7 @@ void add_output_options(OptionTable& table) {
              .output_option = true});
   table.add({.name = "--columns",
              .metavar = "NAMES",
-             .accepted = "column names with commas between",
+             .accepted = "column names with commas between; not with --wide",
              .help = "Exactly these columns in Markdown and CSV.",
              .example = "--columns seq_len,fwd_ms,fwd_tflops",
              .group = group,
@@ -242,7 +241,8 @@ std::vector<std::string> read_outputs(const OptionTable& table) {
   for (const std::string& output : outputs) {
     if (!reports::format_of_path(output)) throw table.error("--output", output, "unknown ending");
     std::error_code failed;
-    std::filesystem::path place = std::filesystem::weakly_canonical(output, failed);
+    std::filesystem::path place = std::filesystem::absolute(output, failed);
+    if (!failed) place = std::filesystem::weakly_canonical(place, failed);
     if (failed) place = std::filesystem::path(output).lexically_normal();
     if (std::find(places.begin(), places.end(), place) != places.end()) {
       throw table.error("--output", output, "the same file twice");

@@ -40,16 +40,6 @@ void append_wrapped(std::string& out, std::string_view text, std::size_t indent,
   out += '\n';
 }
 
-/// The groups in the order of their first option.
-std::vector<std::string> groups_of(const std::vector<OptionSpec>& specs) {
-  std::vector<std::string> groups;
-  for (const OptionSpec& spec : specs) {
-    if (!spec.hidden && std::find(groups.begin(), groups.end(), spec.group) == groups.end())
-      groups.push_back(spec.group);
-  }
-  return groups;
-}
-
 std::string shown_default(const OptionSpec& spec) {
   if (!spec.default_note.empty()) return spec.default_note;
   if (spec.action) return "";
@@ -59,10 +49,25 @@ std::string shown_default(const OptionSpec& spec) {
   return fmt::format("{}=both", spec.name);
 }
 
-std::string preset_values(const Preset& preset) {
+std::string shown_accepted(const OptionSpec& spec) {
+  if (!spec.accepted.empty() || spec.negation.empty() || spec.metavar.empty()) return spec.accepted;
+  return fmt::format("{0}, {1} or {0}=both", spec.name, spec.negation);
+}
+
+/// A preset as the command line that it stands for.
+std::string preset_values(const Preset& preset, const std::vector<OptionSpec>& specs) {
   std::vector<std::string> words;
   for (const auto& [name, text] : preset.values) {
-    words.push_back(text == "true" ? name : text == "false" ? name + "=false" : fmt::format("{} {}", name, text));
+    const auto is_it = [&option = name](const OptionSpec& spec) { return spec.name == option; };
+    const auto spec = std::find_if(specs.begin(), specs.end(), is_it);
+    const bool flag = spec != specs.end() && (spec->metavar.empty() || !spec->negation.empty());
+    if (!flag) {
+      words.push_back(fmt::format("{} {}", name, text));
+    } else if (text == "true") {
+      words.push_back(name);
+    } else {
+      words.push_back(text == "false" && !spec->negation.empty() ? spec->negation : fmt::format("{}={}", name, text));
+    }
   }
   return joined(words, " ");
 }
@@ -83,6 +88,15 @@ std::string code(std::string_view text) {
 
 }  // namespace
 
+std::vector<std::string> option_groups(const std::vector<OptionSpec>& specs) {
+  std::vector<std::string> groups;
+  for (const OptionSpec& spec : specs) {
+    if (!spec.hidden && std::find(groups.begin(), groups.end(), spec.group) == groups.end())
+      groups.push_back(spec.group);
+  }
+  return groups;
+}
+
 std::string usage_of(const OptionSpec& spec) {
   std::string text = spec.short_name.empty() ? spec.name : fmt::format("{}, {}", spec.short_name, spec.name);
   if (!spec.negation.empty()) {
@@ -96,7 +110,7 @@ std::string render_help(const HelpSource& source) {
   std::string out = fmt::format("{}: ", source.program);
   append_wrapped(out, source.summary, 2, out.size());
   out += fmt::format("\nUsage: {} [options]\n", source.program);
-  for (const std::string& group : groups_of(source.specs)) {
+  for (const std::string& group : option_groups(source.specs)) {
     out += fmt::format("\n{}:\n", group);
     for (const OptionSpec& spec : source.specs) {
       if (spec.hidden || spec.group != group) continue;
@@ -108,11 +122,11 @@ std::string render_help(const HelpSource& source) {
       line.resize(kTextColumn, ' ');
       out += line;
       append_wrapped(out, spec.help, kTextColumn, kTextColumn);
+      const std::string value = shown_default(spec);
+      const std::string accepted = shown_accepted(spec);
       std::string facts;
-      if (!spec.accepted.empty()) facts += fmt::format("Accepted: {}.", spec.accepted);
-      if (const std::string value = shown_default(spec); !value.empty()) {
-        facts += fmt::format("{}Default: {}.", facts.empty() ? "" : " ", value);
-      }
+      if (!value.empty()) facts = "Default: " + value;
+      if (!accepted.empty()) facts += (facts.empty() ? "Accepted: " : "; accepted: ") + accepted;
       if (!facts.empty()) {
         out.append(kTextColumn, ' ');
         append_wrapped(out, facts, kTextColumn, kTextColumn);
@@ -132,7 +146,7 @@ std::string render_help(const HelpSource& source) {
       const bool is_default = preset.name == source.default_preset;
       append_wrapped(out, preset.description + (is_default ? " (the default here)" : ""), kTextColumn, kTextColumn);
       out.append(kTextColumn, ' ');
-      append_wrapped(out, preset_values(preset), kTextColumn, kTextColumn);
+      append_wrapped(out, preset_values(preset, source.specs), kTextColumn, kTextColumn);
     }
   }
   if (!source.examples.empty()) {
@@ -144,13 +158,13 @@ std::string render_help(const HelpSource& source) {
 
 std::string render_markdown(const HelpSource& source) {
   std::string out;
-  for (const std::string& group : groups_of(source.specs)) {
+  for (const std::string& group : option_groups(source.specs)) {
     out += fmt::format("{}### {}\n\n", out.empty() ? "" : "\n", group);
     out += "| Option | Default | Accepted | What it does | Example |\n|---|---|---|---|---|\n";
     for (const OptionSpec& spec : source.specs) {
       if (spec.hidden || spec.group != group) continue;
       const std::string value = spec.default_note.empty() ? code(shown_default(spec)) : cell(spec.default_note);
-      out += fmt::format("| {} | {} | {} | {} | {} |\n", code(usage_of(spec)), value, cell(spec.accepted),
+      out += fmt::format("| {} | {} | {} | {} | {} |\n", code(usage_of(spec)), value, cell(shown_accepted(spec)),
                          cell(spec.help), code(spec.example));
     }
   }
@@ -158,8 +172,8 @@ std::string render_markdown(const HelpSource& source) {
     out += fmt::format("{}### Presets\n\n| Preset | What it measures | Stands for |\n|---|---|---|\n",
                        out.empty() ? "" : "\n");
     for (const Preset& preset : source.presets) {
-      out +=
-          fmt::format("| {} | {} | {} |\n", code(preset.name), cell(preset.description), code(preset_values(preset)));
+      out += fmt::format("| {} | {} | {} |\n", code(preset.name), cell(preset.description),
+                         code(preset_values(preset, source.specs)));
     }
   }
   return out;

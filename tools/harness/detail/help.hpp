@@ -20,6 +20,9 @@ struct HelpSource {
 [[nodiscard]] std::string render_help(const HelpSource& source);
 [[nodiscard]] std::string render_markdown(const HelpSource& source);
 
+/// The groups of options that are shown, in the order of their first option.
+[[nodiscard]] std::vector<std::string> option_groups(const std::vector<OptionSpec>& specs);
+
 /// "--causal, --no-causal", "-o, --output FILE": an option as help writes it.
 [[nodiscard]] std::string usage_of(const OptionSpec& spec);
 

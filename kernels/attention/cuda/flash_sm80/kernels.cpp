@@ -26,10 +26,16 @@ constexpr Entry<ForwardKernel> kForwardFp16[] = {{32, &kForwardFp16D32},
                                                  {96, &kForwardFp16D96},
                                                  {128, &kForwardFp16D128},
                                                  {256, &kForwardFp16D256}};
-constexpr Entry<ForwardKernel> kForwardBf16Elements[] = {
-    {64, &kForwardBf16D64Elements}, {128, &kForwardBf16D128Elements}, {256, &kForwardBf16D256Elements}};
-constexpr Entry<ForwardKernel> kForwardFp16Elements[] = {
-    {64, &kForwardFp16D64Elements}, {128, &kForwardFp16D128Elements}, {256, &kForwardFp16D256Elements}};
+constexpr Entry<ForwardKernel> kForwardBf16Elements[] = {{32, &kForwardBf16D32Elements},
+                                                         {64, &kForwardBf16D64Elements},
+                                                         {96, &kForwardBf16D96Elements},
+                                                         {128, &kForwardBf16D128Elements},
+                                                         {256, &kForwardBf16D256Elements}};
+constexpr Entry<ForwardKernel> kForwardFp16Elements[] = {{32, &kForwardFp16D32Elements},
+                                                         {64, &kForwardFp16D64Elements},
+                                                         {96, &kForwardFp16D96Elements},
+                                                         {128, &kForwardFp16D128Elements},
+                                                         {256, &kForwardFp16D256Elements}};
 constexpr Entry<BackwardKernel> kBackwardBf16[] = {{32, &kBackwardBf16D32},
                                                    {64, &kBackwardBf16D64},
                                                    {96, &kBackwardBf16D96},
@@ -40,10 +46,16 @@ constexpr Entry<BackwardKernel> kBackwardFp16[] = {{32, &kBackwardFp16D32},
                                                    {96, &kBackwardFp16D96},
                                                    {128, &kBackwardFp16D128},
                                                    {256, &kBackwardFp16D256}};
-constexpr Entry<BackwardKernel> kBackwardBf16Elements[] = {
-    {64, &kBackwardBf16D64Elements}, {128, &kBackwardBf16D128Elements}, {256, &kBackwardBf16D256Elements}};
-constexpr Entry<BackwardKernel> kBackwardFp16Elements[] = {
-    {64, &kBackwardFp16D64Elements}, {128, &kBackwardFp16D128Elements}, {256, &kBackwardFp16D256Elements}};
+constexpr Entry<BackwardKernel> kBackwardBf16Elements[] = {{32, &kBackwardBf16D32Elements},
+                                                           {64, &kBackwardBf16D64Elements},
+                                                           {96, &kBackwardBf16D96Elements},
+                                                           {128, &kBackwardBf16D128Elements},
+                                                           {256, &kBackwardBf16D256Elements}};
+constexpr Entry<BackwardKernel> kBackwardFp16Elements[] = {{32, &kBackwardFp16D32Elements},
+                                                           {64, &kBackwardFp16D64Elements},
+                                                           {96, &kBackwardFp16D96Elements},
+                                                           {128, &kBackwardFp16D128Elements},
+                                                           {256, &kBackwardFp16D256Elements}};
 
 template <class Table>
 const auto& smallest_that_fits(const Table& table, int head_dim) {

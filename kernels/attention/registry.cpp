@@ -5,6 +5,9 @@
 #include <vector>
 
 #include "kernels/attention/flash.hpp"
+#if WARPMETER_CUDA
+#include "kernels/attention/flash_cuda.hpp"
+#endif
 #include "kernels/attention/fused.hpp"
 #include "kernels/attention/naive.hpp"
 #include "kernels/attention/reference.hpp"
@@ -30,6 +33,8 @@ std::span<const Implementation* const> cuda_implementations() {
 #if WARPMETER_CUDA
   static const std::vector<const Implementation*> table = {
       // One line an implementation.
+      &flash_cuda(),
+      &flash_sm80_cuda(),
   };
   return table;
 #else

@@ -17,7 +17,7 @@ namespace {
 
 void check(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw DeviceError(std::string(call) + " failed: " + cublasGetStatusString(status), false);
+  throw DeviceError(std::string(call) + " failed: " + cublasLtGetStatusString(status), false);
 }
 #define WM_CUBLAS_CHECK(call) check((call), #call)
 

@@ -38,7 +38,10 @@ bool worth_splitting(std::size_t remaining, bool small_pool) {
   return small_pool ? remaining >= kMinBlockSize : remaining > kSmallSize;
 }
 
-// AddressSanitizer sees blocks of ours as one mapping: it is told which bytes nobody owns.
+// AddressSanitizer sees a segment as one mapping: it is told which bytes nobody owns. Not of huge segments, since the
+// sanitizer's own notes take an eighth of what they are about.
+constexpr std::size_t kLargestPoisoned = 64 * kMiB;
+
 void poison([[maybe_unused]] const void* pointer, [[maybe_unused]] std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
   ASAN_POISON_MEMORY_REGION(pointer, bytes);
@@ -80,7 +83,7 @@ AllocatorCore::~AllocatorCore() {
   for (Block* const head : segment_heads_) {
     std::size_t bytes = 0;
     for (const Block* block = head; block != nullptr; block = block->next) bytes += block->size;
-    if (device_.is_cpu()) unpoison(head->address, bytes);
+    if (head->poisoned) unpoison(head->address, bytes);
     backend_.free(device_.index, head->address, bytes);
   }
 }
@@ -127,14 +130,15 @@ AllocatorCore::Block* AllocatorCore::allocate_segment(std::size_t size, bool sma
   if (limit_ != 0 && (size > limit_ || stats_.current.reserved > limit_ - size)) return nullptr;
   void* const memory = backend_.allocate(device_.index, size);
   if (memory == nullptr) return nullptr;
-  if (device_.is_cpu()) poison(memory, size);
   Block* const block = new_block();
   block->address = static_cast<char*>(memory);
   block->size = size;
   block->requested = 0;
   block->stream = stream;
   block->small_pool = small_pool;
+  block->poisoned = device_.is_cpu() && size <= kLargestPoisoned;
   block->allocated = false;
+  if (block->poisoned) poison(memory, size);
   segment_heads_.insert(block);
   ++stats_.segment_allocations;
   stats_.current.reserved += size;
@@ -151,6 +155,7 @@ void AllocatorCore::split(Block* block, std::size_t size) {
   rest->requested = 0;
   rest->stream = block->stream;
   rest->small_pool = block->small_pool;
+  rest->poisoned = block->poisoned;
   rest->allocated = false;
   rest->previous = block;
   rest->next = block->next;
@@ -170,7 +175,7 @@ void AllocatorCore::merge(Block* block, Block* neighbour) noexcept {
 
 void AllocatorCore::release_block(Block* block) {
   record(MemoryAction::free_completed, *block);
-  if (device_.is_cpu()) poison(block->address, block->size);
+  if (block->poisoned) poison(block->address, block->size);
   block->requested = 0;
   block->frames.clear();
   if (Block* const next = block->next; next != nullptr && next->is_free()) {
@@ -232,7 +237,7 @@ void* AllocatorCore::allocate(std::size_t bytes, StreamView stream) {
 
   block->allocated = true;
   block->requested = bytes;
-  if (device_.is_cpu()) unpoison(block->address, bytes);
+  if (block->poisoned) unpoison(block->address, bytes);
   if (recorder_.with_frames()) block->frames = current_frames();
   if (block->active_node.empty()) {
     active_.emplace(block->address, block);
@@ -318,7 +323,7 @@ void AllocatorCore::release_cached_segments() {
       if (block->previous == nullptr && block->next == nullptr) {
         block->pool_node = pool->extract(position);
         record(MemoryAction::segment_free, *block);
-        if (device_.is_cpu()) unpoison(block->address, block->size);
+        if (block->poisoned) unpoison(block->address, block->size);
         backend_.free(device_.index, block->address, block->size);
         stats_.current.reserved -= block->size;
         segment_heads_.erase(block);

@@ -74,6 +74,7 @@ class AllocatorCore {
     std::size_t requested = 0;
     void* stream = nullptr;
     bool small_pool = false;
+    bool poisoned = false;      ///< AddressSanitizer is told what of its segment nobody owns
     bool allocated = false;     ///< handed out
     int pending_events = 0;     ///< given back, other streams not done yet
     Block* previous = nullptr;  ///< in the segment

@@ -101,7 +101,7 @@ std::string context_line(const Document& document) {
     const std::string shown = text_of(document.settings, name);
     if (!shown.empty()) parts.push_back(std::string(name) + ' ' + shown);
   }
-  const Value* limit = document.settings.find("memory_limit");
+  const Value* limit = document.settings.find("memory_limit_bytes");
   if (limit != nullptr && limit->as_number().value_or(0) > 0) {
     parts.push_back("memory limit " + format_cell("limit_mib", *limit->as_number() / (1024.0 * 1024.0)) + " MiB");
   }

@@ -71,7 +71,7 @@ Document sample_document() {
   document.settings.set("max_noise", 0.005);
   document.settings.set("dtype", Value::Array{"fp32", "bf16"});
   document.settings.set("check", false);
-  document.settings.set("memory_limit", std::int64_t{24} << 30);
+  document.settings.set("memory_limit_bytes", std::int64_t{24} << 30);
   document.row_keys = {"impl", "dtype", "batch", "d_model", "seq_len", "causal"};
 
   Row row = make_row("naive", "fp32", 16, 256, Status::ok, "");

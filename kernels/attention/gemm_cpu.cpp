@@ -5,6 +5,7 @@
 
 #include <cblas.h>
 
+#include "kernels/attention/detail/parallel_work.hpp"
 #include "kernels/attention/detail/row_ops.hpp"
 #include "kernels/attention/gemm.hpp"
 #include "kernels/runtime/check.hpp"
@@ -187,7 +188,9 @@ void gemm_cpu(const GemmProblem& problem, ConstOperand a, ConstOperand b, Operan
   const auto store = std::unique_ptr<float[]>(
       wide ? nullptr : new float[static_cast<std::size_t>(num_threads()) * 3 * kBlock * kBlock]);
   const SingleThreadedBlas single;
-  parallel_for(problem.batch * problem.heads * panels, [&](std::int64_t index, int worker) {
+  constexpr double kMultiplyAddsPerNs = 25;
+  const double panel_ns = static_cast<double>(rows * problem.n * problem.k * problem.terms) / kMultiplyAddsPerNs;
+  detail::parallel_for_work(problem.batch * problem.heads * panels, panel_ns, [&](std::int64_t index, int worker) {
     // The longest panels under a causal mask come first: late short ones even out the end.
     const std::int64_t place = index / (problem.batch * problem.heads);
     const std::int64_t matrix = index % (problem.batch * problem.heads);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention/detail/parallel_work.hpp"
 #include "kernels/attention/detail/row_ops.hpp"
 #include "kernels/attention/detail/weighted_sum.hpp"
 #include "kernels/runtime/check.hpp"
@@ -16,6 +17,7 @@ namespace warpmeter::attention {
 
 namespace {
 
+using detail::parallel_for_work;
 using detail::weighted_sum;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -152,7 +154,7 @@ class Evaluation {
   void load(const ConstOperand& from, std::int64_t head, std::int64_t count, const HeadMatrix& to,
             std::int64_t stride) const {
     constexpr std::int64_t kRows = 64;
-    parallel_for((count + kRows - 1) / kRows, [&](std::int64_t block, int) {
+    parallel_for_work((count + kRows - 1) / kRows, static_cast<double>(kRows * l_.dim), [&](std::int64_t block, int) {
       const std::int64_t begin = block * kRows, end = std::min(count, begin + kRows);
       for (std::int64_t row = begin; row < end; ++row) load_row(from, head, row, &to.rows[at(row * l_.dim)]);
       for (std::int64_t c = 0; c < l_.dim; ++c) {
@@ -176,7 +178,7 @@ class Evaluation {
     }
     const auto later = std::lower_bound(request_.queries.begin(), request_.queries.end(), first_needed);
     const std::int64_t before = later - request_.queries.begin();
-    parallel_for(before + (p_.seq_len - first_needed), [&](std::int64_t index, int worker) {
+    parallel_for_work(before + (p_.seq_len - first_needed), row_ns(p_.kv_len), [&](std::int64_t index, int worker) {
       const std::int64_t query = index < before ? request_.queries[at(index)] : first_needed + (index - before);
       const auto found = std::lower_bound(request_.queries.begin(), request_.queries.end(), query);
       const bool wanted = found != request_.queries.end() && *found == query;
@@ -240,7 +242,7 @@ class Evaluation {
 
   /// Adds one query head's part to every wanted row of dk and dv.
   void key_rows() {
-    parallel_for(l_.keys, [&](std::int64_t index, int worker) {
+    parallel_for_work(l_.keys, row_ns(p_.seq_len), [&](std::int64_t index, int worker) {
       double* p = &l_.scratch[at(worker * l_.scratch_stride)];
       double* ds = p + l_.scratch_part;
       double* sum = ds + l_.scratch_part;
@@ -264,6 +266,9 @@ class Evaluation {
     if (!p_.causal) return 0;
     return std::clamp<std::int64_t>(key - (p_.kv_len - p_.seq_len), 0, p_.seq_len);
   }
+
+  /// About the time of a row of four products and an exponential with `others` rows.
+  [[nodiscard]] double row_ns(std::int64_t others) const { return static_cast<double>(others * (l_.dim + 4)); }
 
   static std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 

@@ -47,6 +47,8 @@ enum class Extent {
 class Subject {
  public:
   Subject(DeviceKind kind, std::string_view implementation);
+  /// One that is not registered; it must outlive the subject.
+  explicit Subject(const Implementation& implementation);
 
   [[nodiscard]] const Implementation& implementation() const { return *implementation_; }
   /// Whether the suite can run: a device of the kind is there. Else the reason.

@@ -255,9 +255,8 @@ std::vector<std::string> read_outputs(const OptionTable& table) {
 std::vector<std::string> read_columns(const OptionTable& table) {
   std::vector<std::string> columns;
   if (!table.has("--columns")) return columns;
-  std::string_view rest = table.texts("--columns").front();
-  const std::string text(rest);
-  for (rest = text;;) {
+  const std::string text = table.text("--columns");
+  for (std::string_view rest = text;;) {
     const std::size_t comma = rest.find(',');
     std::string column(rest.substr(0, comma));
     if (column.empty()) throw table.error("--columns", "an item is empty");

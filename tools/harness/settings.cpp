@@ -23,10 +23,10 @@ constexpr std::array<std::string_view, 4> kFormats{"md", "json", "jsonl", "csv"}
 
 constexpr std::int64_t kMaxWarmup = 1'000'000;
 constexpr std::int64_t kMaxSteps = 1'000'000;
-constexpr double kMinTime_s = 0.001;
-constexpr double kMaxTime_s = 86'400;
-constexpr double kMinRowTimeout_s = 0.1;
-constexpr double kMaxRowTimeout_s = 604'800;
+constexpr double kMinTimeSeconds = 0.001;
+constexpr double kMaxTimeSeconds = 86'400;
+constexpr double kMinRowTimeoutSeconds = 0.1;
+constexpr double kMaxRowTimeoutSeconds = 604'800;
 
 void add_configuration_options(OptionTable& table) {
   table.add({.name = "--dtype",
@@ -68,7 +68,8 @@ void add_device_options(OptionTable& table) {
              .group = group});
   table.add({.name = "--row-timeout",
              .metavar = "SECONDS",
-             .accepted = fmt::format("seconds from {:g} to {:g}; needs --isolate", kMinRowTimeout_s, kMaxRowTimeout_s),
+             .accepted = fmt::format("seconds from {:g} to {:g}; needs --isolate", kMinRowTimeoutSeconds,
+                                     kMaxRowTimeoutSeconds),
              .help = "End a configuration's process after this long; its row says timeout.",
              .example = "--isolate --row-timeout 60",
              .group = group,
@@ -102,7 +103,7 @@ void add_measuring_options(OptionTable& table) {
   table.add({.name = "--max-time",
              .metavar = "SECONDS",
              .default_text = "2",
-             .accepted = fmt::format("seconds from {:g} to {:g}", kMinTime_s, kMaxTime_s),
+             .accepted = fmt::format("seconds from {:g} to {:g}", kMinTimeSeconds, kMaxTimeSeconds),
              .help = "Stop sampling a phase after this long, noisy or not. One sample is always taken.",
              .example = "--max-time 10",
              .group = group});
@@ -302,13 +303,13 @@ Settings read_settings(const OptionTable& table) {
   if (table.has("--memory-limit")) settings.memory_limit = table.size("--memory-limit");
   settings.isolate = table.flag("--isolate");
   if (table.has("--row-timeout")) {
-    settings.row_timeout_s = table.number("--row-timeout", kMinRowTimeout_s, kMaxRowTimeout_s);
+    settings.row_timeout_s = table.number("--row-timeout", kMinRowTimeoutSeconds, kMaxRowTimeoutSeconds);
   }
 
   settings.warmup = table.integer("--warmup", 0, kMaxWarmup);
   if (table.has("--steps")) settings.steps = table.integer("--steps", 1, kMaxSteps);
   settings.max_noise = table.fraction("--max-noise");
-  settings.max_time_s = table.number("--max-time", kMinTime_s, kMaxTime_s);
+  settings.max_time_s = table.number("--max-time", kMinTimeSeconds, kMaxTimeSeconds);
   settings.timer = table.word("--timer", kTimers) == "wall" ? TimerKind::wall : TimerKind::device;
   std::optional<CacheState> cache;
   if (table.has("--cache")) {

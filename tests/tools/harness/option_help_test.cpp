@@ -54,7 +54,9 @@ OptionTable small_table() {
   table.add_presets({{"notes", "the notes' sweep", {{"--seq-len", "256,1024"}, {"--causal", "both"}}},
                      {"quick", "a short one", {{"--check", "false"}, {"--causal", "true"}, {"--isolate", "true"}}}});
   table.set_default_preset("quick");
-  table.add_examples({"tiny_bench", "tiny_bench --preset notes -o a.md"});
+  table.add_examples({"tiny_bench", "tiny_bench --preset notes -o a.md",
+                      "tiny_bench --preset notes --seq-len 256:16384:x2 --causal=both --no-check --cache hot --isolate "
+                      "-o a.md"});
   return table;
 }
 
@@ -94,6 +96,8 @@ Presets (options given beside one win):
 Examples:
   tiny_bench
   tiny_bench --preset notes -o a.md
+  tiny_bench --preset notes --seq-len 256:16384:x2 --causal=both --no-check --cache hot --isolate \
+      -o a.md
 )");
 }
 

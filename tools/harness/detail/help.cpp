@@ -40,6 +40,26 @@ void append_wrapped(std::string& out, std::string_view text, std::size_t indent,
   out += '\n';
 }
 
+/// A command line, broken before options as a shell takes it.
+void append_example(std::string& out, std::string_view line) {
+  constexpr std::string_view kBreak = " \\\n      ";
+  out += "  ";
+  std::size_t column = 2;
+  while (!line.empty()) {
+    const std::string_view piece = line.substr(0, line.find(" -", 1));
+    line.remove_prefix(piece.size());
+    if (column > 2 && column + piece.size() + 2 > kColumns) {
+      out += kBreak;
+      out += piece.substr(1);
+      column = 6 + piece.size() - 1;
+    } else {
+      out += piece;
+      column += piece.size();
+    }
+  }
+  out += '\n';
+}
+
 std::string shown_default(const OptionSpec& spec) {
   if (!spec.default_note.empty()) return spec.default_note;
   if (spec.action) return "";
@@ -151,7 +171,7 @@ std::string render_help(const HelpSource& source) {
   }
   if (!source.examples.empty()) {
     out += "\nExamples:\n";
-    for (const std::string& line : source.examples) out += fmt::format("  {}\n", line);
+    for (const std::string& line : source.examples) append_example(out, line);
   }
   return out;
 }

@@ -10,9 +10,10 @@ namespace warpmeter::attention {
 ///
 /// Parallel over (batch, head, block of queries) forward and (batch, key/value head, block of keys) backward, where
 /// one pass computes the five products of a tile. Key blocks add their shares of dQ in turn, so every result has the
-/// same bits on every run and for any number of threads. Nothing is kept for the backward beside O and LSE.
+/// same bits on every run and for any number of threads. Beside O and LSE the forward keeps for the backward what LSE
+/// lost when it was rounded to fp32 (one float a query row): with it gradients are right for scores of any size.
 ///
-/// Memory beside the operands: scratch for each thread; in the backward delta and LSE in base 2 (fp32 a query row),
+/// Memory beside the operands: scratch for each thread; in the backward three fp32 numbers a query row,
 /// one int32 a block of queries, and for 16-bit types dQ in fp32.
 ///
 /// Source: T. Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning", 2023.

@@ -135,6 +135,16 @@ void for_query_blocks(const AttentionProblem& problem, const Plan& plan, Body&& 
   });
 }
 
+/// What rounding LSE to fp32 left behind, one float a query.
+class SavedLse final : public Saved {
+ public:
+  SavedLse(const Context& context, std::size_t bytes) : buffer_(context, bytes) {}
+  [[nodiscard]] float* data() const { return static_cast<float*>(buffer_.data()); }
+
+ private:
+  Buffer buffer_;
+};
+
 class FlashCpu final : public Implementation {
  public:
   FlashCpu(bool two_pass, ChooseKernels choose) : two_pass_(two_pass), choose_(choose) {}
@@ -148,16 +158,9 @@ class FlashCpu final : public Implementation {
   [[nodiscard]] std::string_view dtypes() const override { return "fp32,bf16,fp16"; }
 
   [[nodiscard]] std::optional<std::string> unsupported(const AttentionProblem& problem, Pass /*pass*/) const override {
-    switch (problem.dtype) {
-      case DType::fp32:
-      case DType::bf16:
-      case DType::fp16:
-        return std::nullopt;
-      case DType::tf32:
-        return "tf32 is a CUDA compute mode";
-      default:
-        return "only fp32, bf16 and fp16";
-    }
+    if (std::string reason = invalid_reason(problem); !reason.empty()) return reason;
+    if (problem.dtype == DType::tf32) return "tf32 is a CUDA compute mode";
+    return std::nullopt;
   }
 
   [[nodiscard]] std::string kernel(const AttentionProblem& problem, Pass /*pass*/) const override {
@@ -169,18 +172,20 @@ class FlashCpu final : public Implementation {
     MemoryPlan memory;
     memory.forward_peak = rounded(plan.forward_scratch().bytes());
     if (for_backward) {
-      memory.backward_peak = 2 * rounded(plan.row_bytes()) + rounded(backward_scratch_bytes(plan));
+      memory.saved = rounded(plan.row_bytes());
+      memory.forward_peak += memory.saved;
+      memory.backward_peak = memory.saved + 3 * rounded(plan.row_bytes()) + rounded(backward_scratch_bytes(plan));
       if (!two_pass_) memory.backward_peak += rounded(plan.turn_bytes()) + rounded(plan.dq_sum_bytes());
     }
     return memory;
   }
 
   [[nodiscard]] std::unique_ptr<Saved> forward(const Context& context, const AttentionProblem& problem,
-                                               const ForwardArguments& arguments,
-                                               bool /*for_backward*/) const override {
+                                               const ForwardArguments& arguments, bool for_backward) const override {
     const Range range("ATTN_FLASH_FWD");
     const Plan plan(choose_(problem.dtype), problem);
     const Scratch scratch = plan.forward_scratch();
+    auto saved = for_backward ? std::make_unique<SavedLse>(context, plan.row_bytes()) : nullptr;
     const Buffer buffer(context, scratch.bytes());
     for_query_blocks(problem, plan,
                      [&](std::int64_t batch, std::int64_t head, std::int64_t first, std::int64_t rows, int worker) {
@@ -191,21 +196,24 @@ class FlashCpu final : public Implementation {
                        block.k = rows_of(arguments.k, problem, batch, kv_head);
                        block.v = rows_of(arguments.v, problem, batch, kv_head);
                        block.o = rows_of(arguments.o, problem, batch, head);
-                       block.lse = arguments.lse + (batch * problem.num_heads + head) * problem.seq_len;
+                       const std::int64_t start = (batch * problem.num_heads + head) * problem.seq_len;
+                       block.lse = arguments.lse + start;
+                       if (saved != nullptr) block.lse_rest = saved->data() + start;
                        block.first = first;
                        block.rows = rows;
                        block.scratch = scratch.of(buffer, worker);
                        plan.kernels.forward(block);
                      });
-    return nullptr;
+    return saved;
   }
 
   void backward(const Context& context, const AttentionProblem& problem, const BackwardArguments& arguments,
-                const Saved* /*saved*/) const override {
+                const Saved* saved) const override {
     const Range range("ATTN_FLASH_BWD");
     const Plan plan(choose_(problem.dtype), problem);
     const Buffer delta(context, plan.row_bytes());
-    const Buffer lse2(context, plan.row_bytes());
+    const Buffer row_lse(context, plan.row_bytes());
+    const Buffer row_rest(context, plan.row_bytes());
     const Buffer turns(context, two_pass_ ? 0 : plan.turn_bytes());
     const Buffer dq_sum(context, two_pass_ ? 0 : plan.dq_sum_bytes());
     const Buffer scratch(context, backward_scratch_bytes(plan));
@@ -218,7 +226,8 @@ class FlashCpu final : public Implementation {
       entry.q = rows_of(arguments.q, problem, batch, head);
       entry.d_o = rows_of(arguments.d_o, problem, batch, head);
       entry.delta = static_cast<const float*>(delta.data()) + index * problem.seq_len;
-      entry.lse2 = static_cast<const float*>(lse2.data()) + index * problem.seq_len;
+      entry.row_lse = static_cast<const float*>(row_lse.data()) + index * problem.seq_len;
+      entry.row_rest = static_cast<const float*>(row_rest.data()) + index * problem.seq_len;
       entry.dq = rows_of(arguments.dq, problem, batch, head);
       if (!two_pass_) {
         entry.turn = static_cast<std::int32_t*>(turns.data()) + index * plan.backward_query_blocks;
@@ -229,7 +238,12 @@ class FlashCpu final : public Implementation {
     }
     if (!two_pass_) std::memset(turns.data(), 0, plan.turn_bytes());
 
-    compute_delta(problem, plan, arguments, static_cast<float*>(delta.data()), static_cast<float*>(lse2.data()));
+    DeltaBlock rows;
+    if (saved != nullptr) rows.lse_rest = static_cast<const SavedLse*>(saved)->data();
+    rows.delta = static_cast<float*>(delta.data());
+    rows.row_lse = static_cast<float*>(row_lse.data());
+    rows.row_rest = static_cast<float*>(row_rest.data());
+    compute_delta(problem, plan, arguments, rows);
     if (two_pass_) query_gradients(problem, plan, arguments, heads, scratch);
     key_gradients(problem, plan, arguments, heads, scratch);
   }
@@ -240,8 +254,9 @@ class FlashCpu final : public Implementation {
     return two_pass_ ? std::max(keys, plan.query_gradient_scratch().bytes()) : keys;
   }
 
+  /// `of_all`: the arrays of all rows.
   static void compute_delta(const AttentionProblem& problem, const Plan& plan, const BackwardArguments& arguments,
-                            float* delta, float* lse2) {
+                            const DeltaBlock& of_all) {
     for_query_blocks(problem, plan,
                      [&](std::int64_t batch, std::int64_t head, std::int64_t first, std::int64_t rows, int) {
                        const std::int64_t start = (batch * problem.num_heads + head) * problem.seq_len;
@@ -250,8 +265,10 @@ class FlashCpu final : public Implementation {
                        block.o = rows_of(arguments.o, problem, batch, head);
                        block.d_o = rows_of(arguments.d_o, problem, batch, head);
                        block.lse = arguments.lse + start;
-                       block.delta = delta + start;
-                       block.lse2 = lse2 + start;
+                       if (of_all.lse_rest != nullptr) block.lse_rest = of_all.lse_rest + start;
+                       block.delta = of_all.delta + start;
+                       block.row_lse = of_all.row_lse + start;
+                       block.row_rest = of_all.row_rest + start;
                        block.first = first;
                        block.rows = rows;
                        plan.kernels.delta(block);
@@ -271,7 +288,8 @@ class FlashCpu final : public Implementation {
                        block.v = rows_of(arguments.v, problem, batch, head / problem.group_size());
                        block.d_o = of.d_o;
                        block.delta = of.delta;
-                       block.lse2 = of.lse2;
+                       block.row_lse = of.row_lse;
+                       block.row_rest = of.row_rest;
                        block.dq = of.dq;
                        block.first = first;
                        block.rows = rows;

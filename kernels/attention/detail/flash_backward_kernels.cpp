@@ -1,13 +1,14 @@
 // The backward of the CPU flash attention, compiled once an instruction set.
 //
-// With P = 2^(S - LSE), delta = rowsum(O * dO) and dS = P * (dP - delta):
+// With P = exp(S - LSE), delta = rowsum(O * dO) and dS = P * (dP - delta):
 //     S = scale Q K^T,  dP = dO V^T,  dV = P^T dO,  dK = scale dS^T Q,  dQ = scale dS K.
 //
 // A key block keeps K^T, V^T (packed once) and its dK, dV in cache while all queries that see it pass by; scores are
 // (queries, keys). A query-gradient block (the two-pass backward's dQ) keeps Q^T, dO^T and dQ while the keys pass by;
 // scores are (keys, queries) as in the forward. Either way both score products have their packed operand packed once,
-// and P^T, dS^T are read as they lie. scale * log2(e) goes into the packed operand of S, scale into dQ and dK as they
-// are written. P and dS are made in the registers of dP's product.
+// and P^T, dS^T are read as they lie. S is exact up to the product's own rounding and
+// scaled as LSE is taken from it; dQ and dK are scaled as they are written. P and dS are made in the registers of dP's
+// product.
 
 #include "kernels/attention/detail/flash_micro.hpp"
 #include "kernels/attention/detail/flash_turns.hpp"
@@ -24,8 +25,6 @@ using flash_detail::kQueryBlock;
 using flash_detail::QueryGradientBlock;
 using flash_detail::Shape;
 
-constexpr float kLog2e = 1.44269504088896340736f;
-
 WM_INLINE bool rows_in_place(const Shape& shape) {
   return shape.element == Element::fp32 && shape.head_dim % kWidth == 0;
 }
@@ -33,12 +32,14 @@ WM_INLINE bool rows_in_place(const Shape& shape) {
 // --- scores --------------------------------------------------------------------------------------------------------
 
 /// P and dS of MR rows and a panel of columns: dP = A B in registers, S from `p`, where P takes its place.
-/// by_row: lse2, delta and the number of visible columns belong to rows (row i sees columns under seen[i]); otherwise
-/// to lanes (lane j is seen by rows under seen[j], rows counted from `row`), and P is not stored.
+/// by_row: row_lse, delta and the number of visible columns belong to rows (row i sees columns under seen[i]);
+/// otherwise to lanes (lane j is seen by rows under seen[j], rows counted from `row`), and P is not stored.
 template <int MR, int NV, bool by_row, bool masked>
 [[gnu::noinline]] void score_gradient(const float* __restrict a, Index lda, const float* __restrict b, Index depth,
-                                      float* __restrict p, float* __restrict ds, Index ld, const float* __restrict lse2,
-                                      const float* __restrict delta, const std::int32_t* __restrict seen, Index first) {
+                                      float* __restrict p, float* __restrict ds, Index ld,
+                                      const float* __restrict row_lse, const float* __restrict row_rest,
+                                      const float* __restrict delta, const std::int32_t* __restrict seen, Index first,
+                                      float scale) {
   Vec acc[MR][NV];
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i) {
@@ -51,9 +52,10 @@ template <int MR, int NV, bool by_row, bool masked>
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) {
       const Index at = i * ld + v * kWidth;
-      const Vec l = by_row ? broadcast(lse2[i]) : load(lse2 + v * kWidth);
+      const Vec l = by_row ? broadcast(row_lse[i]) : load(row_lse + v * kWidth);
+      const Vec rest = by_row ? broadcast(row_rest[i]) : load(row_rest + v * kWidth);
       const Vec d = by_row ? broadcast(delta[i]) : load(delta + v * kWidth);
-      Vec probability = exp2_probability(load(p + at) - l);
+      Vec probability = exp2_probability(fma(fma(load(p + at), broadcast(scale), -l), broadcast(kLog2e), rest));
       if constexpr (masked) {
         IntVec limit, index;
         if constexpr (by_row) {
@@ -103,8 +105,7 @@ void delta_block(const DeltaBlock& block) {
     }
     store_partial(block.delta + row, sum, rows);
     for (Index i = row; i < row + rows; ++i) {
-      const float lse = block.lse[i];
-      block.lse2[i] = lse == -__builtin_inff() ? __builtin_inff() : lse * kLog2e;
+      write_row_lse(block, i);
     }
   }
 }
@@ -165,10 +166,8 @@ void key_block(const KeyBlock& block) {
     const Index key = key_panels.begin(panel) * kWidth;
     const Index width = key_panels.size(panel) * kWidth;
     const Index count = min_of(width, block.keys - key);
-    pack_transposed(k + key * block.k.stride, block.k.stride, count, width, head_dim, shape.scale * kLog2e,
-                    keys_t + key * head_dim, width);
-    pack_transposed(v + key * block.v.stride, block.v.stride, count, width, head_dim, 1.0f, values_t + key * head_dim,
-                    width);
+    pack_transposed(k + key * block.k.stride, block.k.stride, count, width, head_dim, keys_t + key * head_dim, width);
+    pack_transposed(v + key * block.v.stride, block.v.stride, count, width, head_dim, values_t + key * head_dim, width);
   }
   const float* keys = reinterpret_cast<const float*>(k);
   Index key_stride = block.k.stride;
@@ -219,7 +218,8 @@ void key_block(const KeyBlock& block) {
                     const auto run =
                         seen[row] >= key_end ? score_gradient<MR, NV, true, false> : score_gradient<MR, NV, true, true>;
                     run(d_outputs + row * padded, padded, values_t + key * head_dim, head_dim, p_rows, ds_rows, ld,
-                        head.lse2 + row0 + row, head.delta + row0 + row, seen + row, key);
+                        head.row_lse + row0 + row, head.row_rest + row0 + row, head.delta + row0 + row, seen + row, key,
+                        shape.scale);
                   });
             });
       }
@@ -256,7 +256,7 @@ void key_block(const KeyBlock& block) {
 constexpr Index kScoreStride = kPanel + kWidth;
 
 struct QueryLayout {
-  Index queries_t, d_outputs_t, scores, ds, lse2, delta, dq, keys, values, total;
+  Index queries_t, d_outputs_t, scores, ds, row_lse, row_rest, delta, dq, keys, values, total;
 
   explicit QueryLayout(const Shape& shape) {
     const Index rows = min_of(kQueryBlock, round_up(shape.seq_len, kWidth));
@@ -272,7 +272,8 @@ struct QueryLayout {
     d_outputs_t = take(rows * shape.head_dim);
     scores = take(keys_count * kScoreStride);
     ds = take(keys_count * kScoreStride);
-    lse2 = take(rows);
+    row_lse = take(rows);
+    row_rest = take(rows);
     delta = take(rows);
     dq = take(rows * padded);
     keys = take(rows_in_place(shape) ? 0 : keys_count * padded);
@@ -291,7 +292,8 @@ void query_gradient_block(const QueryGradientBlock& block) {
   float* const d_outputs_t = block.scratch + layout.d_outputs_t;
   float* const scores = block.scratch + layout.scores;
   float* const ds = block.scratch + layout.ds;
-  float* const lse2 = block.scratch + layout.lse2;
+  float* const row_lse = block.scratch + layout.row_lse;
+  float* const row_rest = block.scratch + layout.row_rest;
   float* const delta = block.scratch + layout.delta;
   float* const dq = block.scratch + layout.dq;
   const Panels query_panels(vectors_of(block.rows));
@@ -302,13 +304,14 @@ void query_gradient_block(const QueryGradientBlock& block) {
     const Index row = query_panels.begin(panel) * kWidth;
     const Index width = query_panels.size(panel) * kWidth;
     const Index count = min_of(width, block.rows - row);
-    pack_transposed(q + row * block.q.stride, block.q.stride, count, width, head_dim, shape.scale * kLog2e,
-                    queries_t + row * head_dim, width);
-    pack_transposed(d_o + row * block.d_o.stride, block.d_o.stride, count, width, head_dim, 1.0f,
+    pack_transposed(q + row * block.q.stride, block.q.stride, count, width, head_dim, queries_t + row * head_dim,
+                    width);
+    pack_transposed(d_o + row * block.d_o.stride, block.d_o.stride, count, width, head_dim,
                     d_outputs_t + row * head_dim, width);
   }
   for (Index row = 0; row < query_panels.total * kWidth; ++row) {
-    lse2[row] = row < block.rows ? block.lse2[block.first + row] : __builtin_inff();
+    row_lse[row] = row < block.rows ? block.row_lse[block.first + row] : __builtin_inff();
+    row_rest[row] = row < block.rows ? block.row_rest[block.first + row] : 0;
     delta[row] = row < block.rows ? block.delta[block.first + row] : 0;
   }
   for (Index i = 0; i < block.rows * padded; ++i) dq[i] = 0;
@@ -358,7 +361,8 @@ void query_gradient_block(const QueryGradientBlock& block) {
                   const auto run = key + MR <= seen_by_all ? score_gradient<MR, NV, false, false>
                                                            : score_gradient<MR, NV, false, true>;
                   run(values + key * value_stride, value_stride, d_outputs_t + row0 * head_dim, head_dim, at,
-                      ds + key * kScoreStride, kScoreStride, lse2 + row0, delta + row0, seen, key);
+                      ds + key * kScoreStride, kScoreStride, row_lse + row0, row_rest + row0, delta + row0, seen, key,
+                      shape.scale);
                 });
           });
       multiply_rows<ALayout::column_major, CMode::add>(ds, kScoreStride, keys, key_stride, padded / kWidth,

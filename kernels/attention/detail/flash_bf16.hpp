@@ -179,7 +179,9 @@ struct EmulatedTiles {
   Word words[8][16][16];
 };
 inline thread_local EmulatedTiles emulated_tiles;
-struct Tiles {};
+struct Tiles {
+  Tiles() {}  // nothing to hold
+};
 template <int tile>
 WM_INLINE void tile_load(const void* p, Index bytes) {
   for (int i = 0; i < 16; ++i) {

@@ -21,10 +21,9 @@ using flash_detail::kBackwardQueryBlock;
 using flash_detail::KeyBlock;
 using flash_detail::kKeyBlock;
 using flash_detail::kQueryBlock;
+using flash_detail::QueryGradientBlock;
 using flash_detail::Shape;
 
-constexpr float kLog2e = 1.44269504088896340736f;
-constexpr float kLn2 = 0.69314718055994530942f;
 constexpr float kMinusInfinity = -__builtin_inff();
 
 /// Hands out pieces of scratch, in floats from its start; each begins on a cache line.
@@ -80,14 +79,14 @@ struct ForwardLayout {
 /// seen_by_all on are hidden from the lanes where seen[lane] <= key. Returns whether any lane's maximum moved.
 template <int NV>
 [[gnu::noinline]] bool softmax_panel(float* __restrict scores, Index keys, Index seen_by_all,
-                                     const std::int32_t* __restrict seen, float scale, float* __restrict maximum,
+                                     const std::int32_t* __restrict seen, float factor, float* __restrict maximum,
                                      float* __restrict sum, float* __restrict correction, Word* __restrict pairs) {
   Vec top[NV];
 #pragma GCC unroll 4
   for (int v = 0; v < NV; ++v) top[v] = load(maximum + v * kWidth);
   for (Index key = 0; key < seen_by_all; ++key) {
 #pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) top[v] = max(top[v], load(scores + key * kScoreStride + v * kWidth) * scale);
+    for (int v = 0; v < NV; ++v) top[v] = max(top[v], load(scores + key * kScoreStride + v * kWidth));
   }
   for (Index key = seen_by_all; key < keys; ++key) {
 #pragma GCC unroll 4
@@ -97,30 +96,29 @@ template <int NV>
       float* const at = scores + key * kScoreStride + v * kWidth;
       const Vec score = broadcast_int(static_cast<std::int32_t>(key)) < limit ? load(at) : broadcast(kMinusInfinity);
       store(at, score);
-      top[v] = max(top[v], score * scale);
+      top[v] = max(top[v], score);
     }
   }
 
-  Vec shift[NV], total[NV];
+  Vec base[NV], total[NV];
   IntVec moved{};
 #pragma GCC unroll 4
   for (int v = 0; v < NV; ++v) {
     const Vec before = load(maximum + v * kWidth);
-    shift[v] = top[v] == broadcast(kMinusInfinity) ? Vec{} : -top[v];
-    const Vec factor = exp2_probability(before + shift[v]);
+    base[v] = top[v] == broadcast(kMinusInfinity) ? Vec{} : top[v];
+    const Vec shrink = exp2_probability((before - base[v]) * factor);
     moved |= before != top[v];
     store(maximum + v * kWidth, top[v]);
-    store(correction + v * kWidth, factor);
-    total[v] = load(sum + v * kWidth) * factor;
+    store(correction + v * kWidth, shrink);
+    total[v] = load(sum + v * kWidth) * shrink;
   }
-  const Vec factor = broadcast(scale);
   Index key = 0;
   for (; key + 2 <= keys; key += 2) {
     const float* const row = scores + key * kScoreStride;
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) {
-      const Vec even = exp2_probability(fma(load(row + v * kWidth), factor, shift[v]));
-      const Vec odd = exp2_probability(fma(load(row + kScoreStride + v * kWidth), factor, shift[v]));
+      const Vec even = exp2_probability((load(row + v * kWidth) - base[v]) * factor);
+      const Vec odd = exp2_probability((load(row + kScoreStride + v * kWidth) - base[v]) * factor);
       total[v] += even + odd;
       store_words(pairs + key / 2 * NV * kWidth + v * kWidth, interleave(narrow_two(even, odd)));
     }
@@ -129,7 +127,7 @@ template <int NV>
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) {
       Vec even{};
-      if (key < keys) even = exp2_probability(fma(load(scores + key * kScoreStride + v * kWidth), factor, shift[v]));
+      if (key < keys) even = exp2_probability((load(scores + key * kScoreStride + v * kWidth) - base[v]) * factor);
       total[v] += even;
       store_words(pairs + key / 2 * NV * kWidth + v * kWidth, interleave(narrow_two(even, Vec{})));
     }
@@ -227,9 +225,7 @@ void forward_block(const ForwardBlock& block) {
   for (Index row = 0; row < lanes; ++row) {
     const float total = sum[row];
     correction[row] = total == 0 ? 0 : 1 / total;
-    if (row < block.rows) {
-      block.lse[block.first + row] = total == 0 ? kMinusInfinity : (maximum[row] + __builtin_log2f(total)) * kLn2;
-    }
+    if (row < block.rows) write_lse(block, row, maximum[row], total);
   }
   Bf16* const o = static_cast<Bf16*>(block.o.data) + block.first * block.o.stride;
   for (Index p = 0; p < panels.count; ++p) {
@@ -260,9 +256,8 @@ void delta_block(const DeltaBlock& block) {
                           shape.head_dim, depth, outputs, kTile);
     multiply_bf16(d_outputs, depth, outputs, kTile, depth, sums, kTile, kTile, kTile, false);
     for (Index i = 0; i < rows; ++i) {
-      const float lse = block.lse[row + i];
       block.delta[row + i] = sums[i * kTile + i];
-      block.lse2[row + i] = lse == kMinusInfinity ? __builtin_inff() : lse * kLog2e;
+      write_row_lse(block, row + i);
     }
   }
 }
@@ -308,15 +303,16 @@ struct KeyLayout {
 /// P and dS of two query rows over all keys: pairs of both, and dS as rows. From `computed` columns on, and where
 /// seen[row] hides a column, they are 0.
 WM_INLINE void score_gradient_rows(const float* s, const float* dp, Index stride, Index keys, Index computed,
-                                   const std::int32_t* seen, const float* lse2, const float* delta, float scale,
-                                   Word* p_pairs, Word* ds_pairs, Bf16* ds_rows) {
+                                   const std::int32_t* seen, const float* row_lse, const float* row_rest,
+                                   const float* delta, float scale, Word* p_pairs, Word* ds_pairs, Bf16* ds_rows) {
   const Vec factor = broadcast(scale);
-  const Vec shift0 = broadcast(-lse2[0]), shift1 = broadcast(-lse2[1]);
+  const Vec shift0 = broadcast(-row_lse[0]), shift1 = broadcast(-row_lse[1]);
+  const Vec rest0 = broadcast(row_rest[0]), rest1 = broadcast(row_rest[1]);
   const Vec delta0 = broadcast(delta[0]), delta1 = broadcast(delta[1]);
   const Index seen_by_both = min_of(seen[0], seen[1]);
   for (Index key = 0; key < computed; key += kWidth) {
-    Vec p0 = exp2_probability(fma(load(s + key), factor, shift0));
-    Vec p1 = exp2_probability(fma(load(s + stride + key), factor, shift1));
+    Vec p0 = exp2_probability(fma(fma(load(s + key), factor, shift0), broadcast(kLog2e), rest0));
+    Vec p1 = exp2_probability(fma(fma(load(s + stride + key), factor, shift1), broadcast(kLog2e), rest1));
     if (key + kWidth > seen_by_both) {
       const IntVec index = lane_index() + static_cast<std::int32_t>(key);
       p0 = index < broadcast_int(seen[0]) ? p0 : Vec{};
@@ -381,13 +377,14 @@ void key_block(const KeyBlock& block) {
       pack_columns(q, head.q.stride, rows, padded_rows, head_dim, columns, queries_c);
       pack_columns(d_o, head.d_o.stride, rows, padded_rows, head_dim, columns, d_outputs_c);
       std::int32_t seen[kBackwardQueryBlock];
-      float lse2[kBackwardQueryBlock], delta[kBackwardQueryBlock];
+      float row_lse[kBackwardQueryBlock], row_rest[kBackwardQueryBlock], delta[kBackwardQueryBlock];
       for (Index row = 0; row < padded_rows; ++row) {
         const bool inside = row < rows;
         seen[row] =
             inside ? static_cast<std::int32_t>(clamp_of(visible_keys(shape, row0 + row) - block.first, 0, block.keys))
                    : 0;
-        lse2[row] = inside ? head.lse2[row0 + row] : __builtin_inff();
+        row_lse[row] = inside ? head.row_lse[row0 + row] : __builtin_inff();
+        row_rest[row] = inside ? head.row_rest[row0 + row] : 0;
         delta[row] = inside ? head.delta[row0 + row] : 0;
       }
       const auto seen_until = [&](Index row) { return static_cast<Index>(seen[min_of(row, rows) - 1]); };
@@ -401,9 +398,9 @@ void key_block(const KeyBlock& block) {
         }
         for (Index i = 0; i < kRowChunk; i += 2) {
           const Index row = chunk + i;
-          score_gradient_rows(s + i * stride, dp + i * stride, stride, keys, computed, seen + row, lse2 + row,
-                              delta + row, shape.scale * kLog2e, p_pairs + row / 2 * keys, ds_pairs + row / 2 * keys,
-                              ds_rows + row * keys);
+          score_gradient_rows(s + i * stride, dp + i * stride, stride, keys, computed, seen + row, row_lse + row,
+                              row_rest + row, delta + row, shape.scale, p_pairs + row / 2 * keys,
+                              ds_pairs + row / 2 * keys, ds_rows + row * keys);
         }
       }
 
@@ -437,6 +434,131 @@ void key_block(const KeyBlock& block) {
                    static_cast<Bf16*>(block.dv.data) + block.first * block.dv.stride, block.dv.stride);
 }
 
+// --- query-gradient blocks -----------------------------------------------------------------------------------------
+
+struct QueryLayout {
+  Index depth, columns;
+  Index queries_t, d_outputs_t, keys, values, keys_c, scores, dp, pairs, dq_t, row_lse, row_rest, delta, total;
+
+  explicit QueryLayout(const Shape& shape)
+      : depth(round_up(shape.head_dim, kDepthStep)), columns(round_up(shape.head_dim, kTile)) {
+    const Index rows = min_of(kQueryBlock, round_up(shape.seq_len, kWidth));
+    const Index keys_count = round_up(min_of(kKeyBlock, shape.kv_len), kDepthStep);
+    Pieces pieces;
+    queries_t = pieces.halves(rows * depth);
+    d_outputs_t = pieces.halves(rows * depth);
+    keys = pieces.halves(keys_count * depth);
+    values = pieces.halves(keys_count * depth);
+    keys_c = pieces.halves(keys_count * columns);
+    scores = pieces.floats(keys_count * kScoreStride);
+    dp = pieces.floats(keys_count * kScoreStride);
+    pairs = pieces.floats(keys_count / 2 * kPanel);
+    dq_t = pieces.floats(rows * columns);
+    row_lse = pieces.floats(rows);
+    row_rest = pieces.floats(rows);
+    delta = pieces.floats(rows);
+    total = pieces.total();
+  }
+};
+
+/// dQ of a block of queries (the two-pass backward), transposed like the forward: S^T = K Q^T, dP^T = V dO^T,
+/// dQ^T = K^T dS^T.
+void query_gradient_block(const QueryGradientBlock& block) {
+  const Shape& shape = block.shape;
+  const Index head_dim = shape.head_dim;
+  const QueryLayout layout(shape);
+  const Index depth = layout.depth, columns = layout.columns;
+  Word* const queries_t = words_at(block.scratch, layout.queries_t);
+  Word* const d_outputs_t = words_at(block.scratch, layout.d_outputs_t);
+  Bf16* const keys_c = halves_at(block.scratch, layout.keys_c);
+  float* const scores = block.scratch + layout.scores;
+  float* const dp = block.scratch + layout.dp;
+  Word* const pairs = words_at(block.scratch, layout.pairs);
+  float* const dq_t = block.scratch + layout.dq_t;
+  float* const row_lse = block.scratch + layout.row_lse;
+  float* const row_rest = block.scratch + layout.row_rest;
+  float* const delta = block.scratch + layout.delta;
+  const Panels panels(vectors_of(block.rows));
+  const Index lanes = panels.total * kWidth;
+  const Tiles tiles;
+
+  const Bf16* const q = static_cast<const Bf16*>(block.q.data) + block.first * block.q.stride;
+  const Bf16* const d_o = static_cast<const Bf16*>(block.d_o.data) + block.first * block.d_o.stride;
+  for (Index p = 0; p < panels.count; ++p) {
+    const Index row = panels.begin(p) * kWidth;
+    const Index width = panels.size(p) * kWidth;
+    const Index count = min_of(width, block.rows - row);
+    pack_pairs_of_columns(q + row * block.q.stride, block.q.stride, count, width, head_dim, depth,
+                          queries_t + row * depth / 2, width);
+    pack_pairs_of_columns(d_o + row * block.d_o.stride, block.d_o.stride, count, width, head_dim, depth,
+                          d_outputs_t + row * depth / 2, width);
+  }
+  for (Index row = 0; row < lanes; ++row) {
+    const bool inside = row < block.rows;
+    row_lse[row] = inside ? block.row_lse[block.first + row] : __builtin_inff();
+    row_rest[row] = inside ? block.row_rest[block.first + row] : 0;
+    delta[row] = inside ? block.delta[block.first + row] : 0;
+  }
+  for (Index i = 0; i < lanes * columns; ++i) dq_t[i] = 0;
+
+  const Index all_keys = visible_keys(shape, block.first + block.rows - 1);
+  for (Index key0 = 0; key0 < all_keys; key0 += kKeyBlock) {
+    const Index key_count = min_of(kKeyBlock, all_keys - key0);
+    const Index padded_keys = round_up(key_count, kDepthStep);
+    const Bf16* const k = static_cast<const Bf16*>(block.k.data) + key0 * block.k.stride;
+    const Bf16* const v = static_cast<const Bf16*>(block.v.data) + key0 * block.v.stride;
+    Bf16* const keys = halves_at(block.scratch, layout.keys);
+    Bf16* const values = halves_at(block.scratch, layout.values);
+    copy_rows(k, block.k.stride, key_count, padded_keys, head_dim, depth, keys);
+    copy_rows(v, block.v.stride, key_count, padded_keys, head_dim, depth, values);
+    pack_columns(k, block.k.stride, key_count, padded_keys, head_dim, columns, keys_c);
+
+    for (Index p = 0; p < panels.count; ++p) {
+      const Index row0 = panels.begin(p) * kWidth;
+      const Index width = panels.size(p) * kWidth;
+      const Index row_count = min_of(width, block.rows - row0);
+      const auto seen_by = [&](Index row) {
+        return clamp_of(visible_keys(shape, block.first + row0 + row) - key0, 0, key_count);
+      };
+      const Index panel_keys = seen_by(row_count - 1);
+      if (panel_keys == 0) continue;
+      const Index computed = round_up(panel_keys, kDepthStep);
+      std::int32_t seen[kPanel];
+      for (Index i = 0; i < kPanel; ++i) seen[i] = static_cast<std::int32_t>(seen_by(min_of(i, row_count - 1)));
+
+      multiply_bf16(keys, depth, queries_t + row0 * depth / 2, width, depth, scores, kScoreStride, computed, width,
+                    false);
+      multiply_bf16(values, depth, d_outputs_t + row0 * depth / 2, width, depth, dp, kScoreStride, computed, width,
+                    false);
+      for (Index lane = 0; lane < width; lane += kWidth) {
+        const Vec lse = load(row_lse + row0 + lane), rest = load(row_rest + row0 + lane);
+        const Vec d = load(delta + row0 + lane);
+        IntVec limit;
+        __builtin_memcpy(&limit, seen + lane, sizeof(limit));
+        const auto score_gradient = [&](Index key) __attribute__((always_inline)) {
+          const Index at = key * kScoreStride + lane;
+          const Vec scaled = fma(load(scores + at), broadcast(shape.scale), -lse);
+          const Vec probability = exp2_probability(fma(scaled, broadcast(kLog2e), rest));
+          const IntVec hidden = broadcast_int(static_cast<std::int32_t>(key)) >= limit;
+          return hidden ? Vec{} : probability * (load(dp + at) - d);
+        };
+        for (Index key = 0; key < computed; key += 2) {
+          store_words(pairs + key / 2 * width + lane,
+                      interleave(narrow_two(score_gradient(key), score_gradient(key + 1))));
+        }
+      }
+      multiply_bf16(keys_c, padded_keys, pairs, width, computed, dq_t + row0 * columns, width, columns, width, true);
+    }
+  }
+  Bf16* const dq = static_cast<Bf16*>(block.dq.data) + block.first * block.dq.stride;
+  for (Index p = 0; p < panels.count; ++p) {
+    const Index row0 = panels.begin(p) * kWidth;
+    const Index width = panels.size(p) * kWidth;
+    write_transposed(dq_t + row0 * columns, width, min_of(width, block.rows - row0), head_dim, nullptr, shape.scale,
+                     dq + row0 * block.dq.stride, block.dq.stride);
+  }
+}
+
 }  // namespace
 
 std::int64_t flash_bf16_forward_scratch(const Shape& shape) {
@@ -444,6 +566,12 @@ std::int64_t flash_bf16_forward_scratch(const Shape& shape) {
 }
 void flash_bf16_forward(const ForwardBlock& block) {
   forward_block(block);
+}
+std::int64_t flash_bf16_query_gradient_scratch(const Shape& shape) {
+  return QueryLayout(shape).total;
+}
+void flash_bf16_query_gradient(const QueryGradientBlock& block) {
+  query_gradient_block(block);
 }
 void flash_bf16_delta(const DeltaBlock& block) {
   delta_block(block);

@@ -20,11 +20,11 @@ namespace {
 #isa, isa::flash_forward_scratch, isa::flash_forward, isa::flash_delta, isa::flash_query_gradient_scratch, \
         isa::flash_query_gradient, isa::flash_key_block_scratch, isa::flash_key_block                          \
   }
-#define WM_FLASH_BF16_KERNELS(isa)                                                                             \
-  {                                                                                                            \
-#isa, isa::flash_bf16_forward_scratch, isa::flash_bf16_forward, isa::flash_bf16_delta,                     \
-        avx512::flash_query_gradient_scratch, avx512::flash_query_gradient, isa::flash_bf16_key_block_scratch, \
-        isa::flash_bf16_key_block                                                                              \
+#define WM_FLASH_BF16_KERNELS(isa)                                                                                 \
+  {                                                                                                                \
+#isa, isa::flash_bf16_forward_scratch, isa::flash_bf16_forward, isa::flash_bf16_delta,                         \
+        isa::flash_bf16_query_gradient_scratch, isa::flash_bf16_query_gradient, isa::flash_bf16_key_block_scratch, \
+        isa::flash_bf16_key_block                                                                                  \
   }
 
 constexpr Kernels kGeneric = WM_FLASH_KERNELS(generic);

@@ -6,7 +6,8 @@
 // Blocks above the diagonal are never computed, and inside the diagonal blocks each product is cut to the keys that
 // its rows see, to the granularity of a register block.
 //
-// Scores are in base 2: scale * log2(e) is multiplied into Q as it is packed.
+// Scores and their maximum stay as Q K^T gives them; the difference to the maximum, nearly exact, is what scale *
+// log2(e) is multiplied into. Folding it into Q would cost digits where scores are large.
 
 #include "kernels/attention/detail/flash_micro.hpp"
 
@@ -18,8 +19,6 @@ using flash_detail::kKeyBlock;
 using flash_detail::kQueryBlock;
 using flash_detail::Shape;
 
-constexpr float kLog2e = 1.44269504088896340736f;
-constexpr float kLn2 = 0.69314718055994530942f;
 constexpr float kMinusInfinity = -__builtin_inff();
 /// Rows of S^T are this far apart: off the powers of two, which would fall into few cache sets.
 constexpr Index kScoreStride = kPanel + kWidth;
@@ -84,9 +83,9 @@ template <int MR, int NV, bool masked>
   }
 }
 
-/// scores = 2^(scores - maximum) over `keys` rows; adds each lane's sum to `sum`.
+/// scores = 2^((scores - maximum) * factor) over `keys` rows; adds each lane's sum to `sum`.
 template <int NV>
-[[gnu::noinline]] void exponentiate(float* __restrict scores, Index keys, const float* __restrict maximum,
+[[gnu::noinline]] void exponentiate(float* __restrict scores, Index keys, float factor, const float* __restrict maximum,
                                     float* __restrict sum) {
   Vec top[NV], total[NV];
 #pragma GCC unroll 4
@@ -99,7 +98,7 @@ template <int NV>
     float* row = scores + key * kScoreStride;
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) {
-      const Vec p = exp2_probability(load(row + v * kWidth) - top[v]);
+      const Vec p = exp2_probability((load(row + v * kWidth) - top[v]) * factor);
       total[v] += p;
       store(row + v * kWidth, p);
     }
@@ -129,7 +128,7 @@ void forward_block(const ForwardBlock& block) {
     const Index row = query_panels.begin(p) * kWidth;
     const Index width = query_panels.size(p) * kWidth;
     pack_transposed(q + row * block.q.stride, block.q.stride, min_of(width, block.rows - row), width, head_dim,
-                    shape.scale * kLog2e, queries_t + row * head_dim, width);
+                    queries_t + row * head_dim, width);
   }
   for (Index i = 0; i < lanes; ++i) {
     maximum[i] = kMinusInfinity;
@@ -137,6 +136,7 @@ void forward_block(const ForwardBlock& block) {
   }
   for (Index i = 0; i < block.rows * padded; ++i) output[i] = 0;
 
+  const float factor = shape.scale * kLog2e;
   const Index all_keys = visible_keys(shape, block.first + block.rows - 1);
   for (Index key0 = 0; key0 < all_keys; key0 += kKeyBlock) {
     const Index key_count = min_of(kKeyBlock, all_keys - key0);
@@ -186,11 +186,12 @@ void forward_block(const ForwardBlock& block) {
             for (int i = 0; i < NV; ++i) {
               float* const at = correction + row0 + i * kWidth;
               const Vec now = load(maximum + row0 + i * kWidth);
-              const Vec factor = exp2_probability(load(at) - (now == broadcast(kMinusInfinity) ? Vec{} : now));
-              store(at, factor);
-              store(sum + row0 + i * kWidth, load(sum + row0 + i * kWidth) * factor);
+              const Vec top = now == broadcast(kMinusInfinity) ? Vec{} : now;
+              const Vec shrink = exp2_probability((load(at) - top) * factor);
+              store(at, shrink);
+              store(sum + row0 + i * kWidth, load(sum + row0 + i * kWidth) * shrink);
             }
-            exponentiate<NV>(scores, panel_keys, maximum + row0, sum + row0);
+            exponentiate<NV>(scores, panel_keys, factor, maximum + row0, sum + row0);
           });
 
       for (Index vp = 0; vp < value_panels.count; ++vp) {
@@ -215,7 +216,7 @@ void forward_block(const ForwardBlock& block) {
     const float total = sum[row];
     const Vec inverse = broadcast(total == 0 ? 0 : 1 / total);
     for (Index k = 0; k < padded; k += kWidth) store(o + k, load(o + k) * inverse);
-    block.lse[block.first + row] = total == 0 ? kMinusInfinity : (maximum[row] + __builtin_log2f(total)) * kLn2;
+    write_lse(block, row, maximum[row], total);
   }
   write_rows(output, padded, block.rows, head_dim, 1.0f, static_cast<T*>(block.o.data) + block.first * block.o.stride,
              block.o.stride);

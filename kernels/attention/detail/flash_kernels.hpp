@@ -42,19 +42,23 @@ struct ForwardBlock {
   Rows q, k, v;
   MutableRows o;
   float* lse = nullptr;
+  float* lse_rest = nullptr;  ///< what rounding LSE to fp32 left behind, for the backward; null: not wanted
   std::int64_t first = 0;
   std::int64_t rows = 0;
   float* scratch = nullptr;
 };
 
-/// For query rows [first, first + rows) of one head: delta = rowsum(O * dO), and lse2 = LSE in base 2, +inf for
-/// a query that sees nothing (its P is then 0).
+/// For query rows [first, first + rows) of one head: delta = rowsum(O * dO), and row_lse = LSE, but +inf
+/// for a query that sees nothing (its P is then 0). row_rest = -log2(e) * lse_rest: P is made as
+/// 2^((S - row_lse) * log2(e) + row_rest), for an LSE of 1e4 rounded to fp32 alone is good to 3 digits.
 struct DeltaBlock {
   Shape shape;
   Rows o, d_o;
   const float* lse = nullptr;
+  const float* lse_rest = nullptr;  ///< null: none
   float* delta = nullptr;
-  float* lse2 = nullptr;
+  float* row_lse = nullptr;
+  float* row_rest = nullptr;
   std::int64_t first = 0;
   std::int64_t rows = 0;
 };
@@ -64,7 +68,8 @@ struct QueryGradientBlock {
   Shape shape;
   Rows q, k, v, d_o;
   const float* delta = nullptr;
-  const float* lse2 = nullptr;
+  const float* row_lse = nullptr;
+  const float* row_rest = nullptr;
   MutableRows dq;
   std::int64_t first = 0;
   std::int64_t rows = 0;
@@ -75,7 +80,8 @@ struct QueryGradientBlock {
 struct BackwardHead {
   Rows q, d_o;
   const float* delta = nullptr;
-  const float* lse2 = nullptr;
+  const float* row_lse = nullptr;
+  const float* row_rest = nullptr;
   MutableRows dq;                ///< of the problem's type
   float* dq_sum = nullptr;       ///< fp32 rows of head_dim where dq is 16-bit, else null: the sum is kept in dq itself
   std::int32_t* turn = nullptr;  ///< one per block of kBackwardQueryBlock queries: key blocks added so far
@@ -132,12 +138,14 @@ WM_FLASH_DECLARE(avx512)
 #undef WM_FLASH_DECLARE
 
 #if defined(__x86_64__)
-// bf16 operands in bf16 products: query gradients are avx512's.
+// bf16 operands in bf16 products.
 #define WM_FLASH_DECLARE_BF16(isa)                                                                     \
   namespace isa {                                                                                      \
   std::int64_t flash_bf16_forward_scratch(const flash_detail::Shape& shape);                           \
   void flash_bf16_forward(const flash_detail::ForwardBlock& block);                                    \
   void flash_bf16_delta(const flash_detail::DeltaBlock& block);                                        \
+  std::int64_t flash_bf16_query_gradient_scratch(const flash_detail::Shape& shape);                    \
+  void flash_bf16_query_gradient(const flash_detail::QueryGradientBlock& block);                       \
   std::int64_t flash_bf16_key_block_scratch(const flash_detail::Shape& shape, std::int64_t key_block); \
   void flash_bf16_key_block(const flash_detail::KeyBlock& block);                                      \
   }

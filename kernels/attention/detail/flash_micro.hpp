@@ -88,6 +88,9 @@ WM_INLINE Vec exp2_probability(Vec x) {
 #endif
 }
 
+inline constexpr float kLog2e = 1.44269504088896340736f;
+inline constexpr float kLn2 = 0.69314718055994530942f;
+
 enum class ALayout { row_major, column_major };
 enum class CMode { store, add, scale_add };
 
@@ -224,10 +227,10 @@ WM_INLINE void transpose(Vec (&rows)[kWidth]) {
   }
 }
 
-/// to[k * ld + row] = factor * from[row][k] for k < head_dim, rows padded with 0 up to `padded_rows` (whole vectors).
+/// to[k * ld + row] = from[row][k] for k < head_dim, rows padded with 0 up to `padded_rows` (whole vectors).
 template <class T>
 [[gnu::noinline]] void pack_transposed(const T* from, Index stride, Index rows, Index padded_rows, Index head_dim,
-                                       float factor, float* to, Index ld) {
+                                       float* to, Index ld) {
   for (Index row = 0; row < padded_rows; row += kWidth) {
     for (Index k = 0; k < head_dim; k += kWidth) {
       const Index count = min_of(kWidth, head_dim - k);
@@ -237,7 +240,7 @@ template <class T>
         block[i] = Vec{};
         if (row + i < rows) {
           const T* p = from + (row + i) * stride + k;
-          block[i] = (count == kWidth ? load(p) : load_partial(p, count)) * factor;
+          block[i] = count == kWidth ? load(p) : load_partial(p, count);
         }
       }
       transpose(block);
@@ -294,6 +297,23 @@ WM_INLINE Index visible_keys(const flash_detail::Shape& shape, Index row) {
 /// The first query that sees key `key`.
 WM_INLINE Index first_query(const flash_detail::Shape& shape, Index key) {
   return shape.causal ? clamp_of(key + shape.seq_len - shape.kv_len, 0, shape.seq_len) : 0;
+}
+
+/// LSE of a row from the maximum and sum of its exponentials, the scores unscaled; and what its rounding left behind.
+WM_INLINE void write_lse(const flash_detail::ForwardBlock& block, Index row, float maximum, float sum) {
+  const Index at = block.first + row;
+  const float rest_of_sum = __builtin_log2f(sum) * kLn2;
+  const float lse = sum == 0 ? -__builtin_inff() : maximum * block.shape.scale + rest_of_sum;
+  block.lse[at] = lse;
+  if (block.lse_rest == nullptr) return;
+  const float rest = __builtin_fmaf(maximum, block.shape.scale, -lse) + rest_of_sum;
+  block.lse_rest[at] = lse - lse == 0 ? rest : 0;  // finite
+}
+/// row_lse and row_rest of a row.
+WM_INLINE void write_row_lse(const flash_detail::DeltaBlock& block, Index row) {
+  const float lse = block.lse[row];
+  block.row_lse[row] = lse == -__builtin_inff() ? __builtin_inff() : lse;
+  block.row_rest[row] = block.lse_rest == nullptr ? 0 : -kLog2e * block.lse_rest[row];
 }
 
 }  // namespace warpmeter::attention::WM_ISA

@@ -272,7 +272,7 @@ std::vector<std::string> read_columns(const OptionTable& table) {
 
 std::string read_resume(const OptionTable& table) {
   if (!table.has("--resume")) return "";
-  const std::string path = table.text("--resume");
+  std::string path = table.text("--resume");
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) throw table.error("--resume", "is a directory");
   errno = 0;

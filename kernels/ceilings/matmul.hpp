@@ -12,8 +12,8 @@ namespace warpmeter::ceilings {
 
 /// C = A B of square n x n matrices of random normal values: 2 n^3 FLOPs.
 ///
-/// CPU: fp32 by OpenBLAS on all threads, as single-threaded calls on a grid of blocks or by its own threads. All paths
-/// are that one, since the CPU's kernels multiply in fp32 whatever the storage: see measured_path().
+/// CPU: fp32 by OpenBLAS, as single-threaded calls on a grid of blocks, by all threads; the variants are block sizes.
+/// All paths are that one, since the CPU's kernels multiply in fp32 whatever the storage: see measured_path().
 /// CUDA: cuBLASLt with fp32 accumulation; fp32 (no TF32), tf32 (fp32 in memory) or bf16 (path half, bf16 in memory).
 /// The variants are the library's first choices for two layouts of the operands.
 class MatmulWorkload : public Workload {

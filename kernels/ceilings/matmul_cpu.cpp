@@ -19,7 +19,8 @@ std::int64_t default_size(int threads) {
   return n;
 }
 
-/// Sets OpenBLAS's thread count for a scope. The library has one for the whole process.
+/// Sets OpenBLAS's thread count for a scope. The library has one for the whole process. Its own threads are not used:
+/// they go on spinning after a call and would disturb what is measured next.
 class BlasThreads {
  public:
   explicit BlasThreads(int threads) : previous_(openblas_get_num_threads()) { set(threads); }
@@ -57,20 +58,12 @@ class CpuMatmul final : public MatmulWorkload {
   }
   [[nodiscard]] int variants() const override { return 2; }
   [[nodiscard]] std::string variant_name(int variant) const override {
-    return variant == kBlocks ? "single-threaded calls on blocks" : "OpenBLAS's threads";
+    return variant == kOneEach ? "a block a thread" : "four blocks a thread";
   }
-  void enqueue(int variant) override {
-    const int threads = num_threads();
-    if (variant == kBlocks) {
-      multiply_blocks(threads);
-    } else {
-      const BlasThreads all(threads);
-      multiply(0, n_, 0, n_);
-    }
-  }
+  void enqueue(int variant) override { multiply_blocks(num_threads(), variant == kOneEach ? 1 : 2); }
 
  private:
-  static constexpr int kBlocks = 0;
+  static constexpr int kOneEach = 0;
 
   static float* values(const HarnessBuffer& buffer) { return static_cast<float*>(buffer.data()); }
   [[nodiscard]] std::size_t matrix_bytes() const { return static_cast<std::size_t>(n_ * n_) * sizeof(float); }
@@ -82,14 +75,15 @@ class CpuMatmul final : public MatmulWorkload {
                 values(c_) + row * n_ + column, narrow(n_));
   }
 
-  /// One block of C a thread, as square as the thread count allows: each call packs its rows of A and columns of B
-  /// anew, and square blocks pack least.
-  void multiply_blocks(int threads) {
+  /// C cut into `cuts` x `cuts` blocks a thread, as square as the thread count allows: each call packs its rows of A
+  /// and columns of B anew, and square blocks pack least. One block a thread packs least of all; more of them, dealt
+  /// out as threads come free, suit cores that are not equally fast.
+  void multiply_blocks(int threads, std::int64_t cuts) {
     const BlasThreads one(1);
-    std::int64_t down = static_cast<std::int64_t>(std::sqrt(static_cast<double>(threads)));
-    while (threads % down != 0) --down;
-    const std::int64_t across = down;
-    down = threads / across;
+    std::int64_t across = static_cast<std::int64_t>(std::sqrt(static_cast<double>(threads)));
+    while (threads % across != 0) --across;
+    const std::int64_t down = threads / across * cuts;
+    across *= cuts;
     const std::int64_t rows = (n_ + down - 1) / down;
     const std::int64_t columns = (n_ + across - 1) / across;
     parallel_for(down * across, [&](std::int64_t block, int) {

@@ -11,7 +11,6 @@ namespace warpmeter::attn_bench {
 
 namespace {
 
-using harness::OptionSource;
 using harness::OptionSpec;
 using harness::OptionTable;
 using harness::UsageError;
@@ -19,7 +18,6 @@ using harness::UsageError;
 constexpr std::int64_t kMaxLength = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 24;
 constexpr std::array<std::string_view, 2> kPasses = {"fwd", "bwd"};
-constexpr std::array<std::string_view, 2> kTruths = {"true", "false"};
 
 OptionSpec row_option(std::string name, std::string metavar, std::string fallback, std::string accepted,
                       std::string help, std::string example) {
@@ -44,18 +42,6 @@ std::string joined_names() {
   return names;
 }
 
-/// Which of two options that say the same thing in two ways is in force: the one named more strongly (command line over
-/// configuration file over preset). Both named equally strongly by the user is a contradiction.
-bool first_wins(const OptionTable& table, std::string_view first, std::string_view second) {
-  const bool has_first = !table.text(first).empty();
-  const bool has_second = !table.text(second).empty();
-  if (!has_first || !has_second) return has_first;
-  if (table.source(first) == table.source(second) && table.given(first)) {
-    throw table.error(first, "contradicts " + std::string(second) + " " + table.text(second) + "; give one of the two");
-  }
-  return table.source(first) >= table.source(second);
-}
-
 }  // namespace
 
 std::string Configuration::passes() const {
@@ -70,12 +56,17 @@ void add_options(OptionTable& table) {
   table.add(row_option("--pass", "NAMES", "fwd,bwd", "fwd, bwd, or fwd,bwd",
                        "Passes to time. The backward needs a forward, which then runs untimed.", "--pass fwd"));
   table.add(row_option("--batch", "LIST", "8", lengths, "Batch size.", "--batch 1,8"));
-  table.add(row_option("--tokens", "LIST", "", lengths,
-                       "Tokens in all, instead of --batch: the batch is tokens / seq_len.", "--tokens 16384"));
+  OptionSpec tokens = row_option("--tokens", "LIST", "", lengths,
+                                 "Tokens in all, instead of --batch: the batch is tokens / seq_len.", "--tokens 16384");
+  tokens.excludes = {"--batch"};
+  table.add(tokens);
   table.add(
       row_option("--heads", "LIST", "1", lengths + ", each dividing every --d-model", "Query heads.", "--heads 16"));
-  table.add(row_option("--head-dim", "LIST", "", "whole numbers from 1 to 256, each dividing every --d-model",
-                       "Width of a head, instead of --heads: the heads are d_model / head_dim.", "--head-dim 64,128"));
+  OptionSpec head_dim =
+      row_option("--head-dim", "LIST", "", "whole numbers from 1 to 256, each dividing every --d-model",
+                 "Width of a head, instead of --heads: the heads are d_model / head_dim.", "--head-dim 64,128");
+  head_dim.excludes = {"--heads"};
+  table.add(head_dim);
   table.add(row_option("--kv-heads", "LIST", "", lengths + ", each dividing the query heads",
                        "Key/value heads (grouped-query attention). As many as query heads when not given.",
                        "--kv-heads 8"));
@@ -109,12 +100,13 @@ std::vector<Configuration> expand(const OptionTable& table, const harness::Setti
   const auto passes = table.words("--pass", kPasses);
   const auto d_models = table.integers("--d-model", 1, kMaxLength);
   const auto seq_lens = table.integers("--seq-len", 1, kMaxLength);
-  const bool by_tokens = first_wins(table, "--tokens", "--batch");
+  // Each excludes its partner: where both are set, the stronger source has won already.
+  const bool by_tokens = !table.text("--tokens").empty();
   const auto batches = table.integers(by_tokens ? "--tokens" : "--batch", 1, kMaxLength);
-  const bool by_head_dim = first_wins(table, "--head-dim", "--heads");
+  const bool by_head_dim = !table.text("--head-dim").empty();
   const auto heads_or_dims =
       by_head_dim ? table.integers("--head-dim", 1, 256) : table.integers("--heads", 1, kMaxCount);
-  const auto truths = table.words("--causal", kTruths);
+  const std::vector<bool> causals = table.flags("--causal");
   std::vector<std::int64_t> kv_heads_list{0};  // 0: as the other side
   if (!table.text("--kv-heads").empty()) kv_heads_list = table.integers("--kv-heads", 1, kMaxCount);
   std::vector<std::int64_t> kv_lens{0};
@@ -165,14 +157,14 @@ std::vector<Configuration> expand(const OptionTable& table, const harness::Setti
   };
   for (const std::string& impl : impls)
     for (const DType dtype : settings.dtypes)
-      for (const std::string& causal : truths)
+      for (const bool causal : causals)
         for (const std::int64_t d_model : d_models)
           for (const std::int64_t heads_or_dim : heads_or_dims)
             for (const std::int64_t kv_heads : kv_heads_list)
               for (const std::int64_t batch : batches)
                 for (const std::int64_t seq_len : seq_lens)
                   for (const std::int64_t kv_len : kv_lens)
-                    add(impl, dtype, causal == "true", d_model, heads_or_dim, kv_heads, batch, seq_len, kv_len);
+                    add(impl, dtype, causal, d_model, heads_or_dim, kv_heads, batch, seq_len, kv_len);
   return configurations;
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -49,7 +50,10 @@ TEST_F(AllocatorGpu, MoreThanTheDeviceHasIsOutOfMemoryAndNothingElse) {
   } catch (const OutOfMemory& error) {
     EXPECT_EQ(error.requested(), total + 1);
     EXPECT_EQ(error.limit(), total);
-    EXPECT_LE(error.free(), free);
+    // The driver may have given something of its own back in between.
+    std::size_t free_after = 0;
+    WM_CUDA_CHECK(cudaMemGetInfo(&free_after, &total));
+    EXPECT_LE(error.free(), std::max(free, free_after));
     EXPECT_GT(error.free(), free / 2);
   }
   EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "the refusal was cleared";

@@ -268,10 +268,15 @@ void AttentionCase::run(harness::Session& session, reports::Row& row) {
   implementation.backward(context, p, t.backward_arguments(), saved.get());
   synchronize(context.stream);
   if (verifier != nullptr) {
+    // With o and lse beside them: rows of dk and dv of a large problem are held against those.
+    const auto o = to_host(t.o, context.stream);
+    const auto lse = to_host(t.lse, context.stream);
     const auto dq = to_host(t.dq, context.stream);
     const auto dk = to_host(t.dk, context.stream);
     const auto dv = to_host(t.dv, context.stream);
     attention::HostOutputs outputs;
+    outputs.o = host_operand(o, t.o);
+    outputs.lse = reinterpret_cast<const float*>(lse.data());
     outputs.dq = host_operand(dq, t.dq);
     outputs.dk = host_operand(dk, t.dk);
     outputs.dv = host_operand(dv, t.dv);

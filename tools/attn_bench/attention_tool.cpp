@@ -53,11 +53,15 @@ reports::TableLayout AttentionTool::layout() const {
   layout.columns = {
       "d_model",          "seq_len", "fwd_ms", "bwd_ms", "fwd_peak_mem_mib", "bwd_mem_before_backward_mib",
       "bwd_peak_mem_mib", "status"};
-  layout.wide_columns = {
-      "batch",           "num_heads",  "num_kv_heads",    "head_dim",      "kv_len",     "causal",   "kernel",
-      "fwd_mean_ms",     "fwd_noise",  "fwd_n",           "fwd_stop",      "fwd_tflops", "fwd_gbps", "fwd_bound",
-      "fwd_bound_share", "bwd_kernel", "bwd_mean_ms",     "bwd_noise",     "bwd_n",      "bwd_stop", "bwd_tflops",
-      "bwd_gbps",        "bwd_bound",  "bwd_bound_share", "max_rel_error", "check"};
+  layout.wide_columns = {"batch", "num_heads", "num_kv_heads", "head_dim", "kv_len", "causal", "deterministic", "pass"};
+  for (const std::string phase : {"fwd", "bwd"}) {
+    layout.wide_columns.push_back(phase == "fwd" ? "kernel" : "bwd_kernel");
+    for (const char* figure : {"_mean_ms", "_min_ms", "_p95_ms", "_p99_ms", "_stdev_ms", "_noise", "_n", "_stop",
+                               "_tflops", "_gbps", "_bound", "_bound_share"}) {
+      layout.wide_columns.push_back(phase + figure);
+    }
+  }
+  layout.wide_columns.insert(layout.wide_columns.end(), {"max_rel_error", "check"});
   return layout;
 }
 

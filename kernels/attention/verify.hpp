@@ -35,27 +35,25 @@ struct HostOutputs {
 
 /// Compares outputs with the fp64 formula (reference.hpp) on host copies of the inputs.
 ///
-/// Small problems are compared in every element. Above `work_budget` multiply-adds rows are sampled: query rows (o, lse,
-/// dq) in up to 64 (batch, key/value head) pairs, key rows (dk, dv) in up to 4; first, last, where the causal mask
+/// Small problems are compared in every element. Above `work_budget` multiply-adds rows are sampled: query rows (o,
+/// lse, dq) in up to 64 (batch, key/value head) pairs, key rows (dk, dv) in up to 4; first, last, where the causal mask
 /// begins, beside tile borders, and random ones. The sample depends on the problem and seed alone. A key row needs LSE
 /// and D of every query that sees it; where those would cost more than half the budget the run's own lse and
 /// D = o . do stand in for them, themselves checked in the sampled query rows (check() then needs o and lse).
 ///
-/// Largest error allowed, with u the type's unit roundoff and max|ref| over the rows looked at:
+/// Largest error allowed, with u the type's unit roundoff and m = max|reference| over the rows looked at; for lse m is
+/// at least 1, for it is a logarithm and relative errors of the sum are absolute in it:
 ///
-/// | type       | o, dv                          | lse                                 | dq, dk                        |
-/// |------------|--------------------------------|-------------------------------------|-------------------------------|
-/// | fp32       | 1e-5 max|ref|                  | 1e-5 max(max|ref|, 1)               | 1e-5 max|ref| + 4u c          |
-/// | tf32       | 1e-3 max|ref|                  | 1e-3 max(max|ref|, 1)               | 1e-3 max|ref| + 4u c          |
-/// | bf16, fp16 | 2 yardstick + u max|ref|       | 2 yardstick + u max(max|ref|, 1)    | 2 yardstick + u max(max|ref|, c) |
+///     fp32          1e-5 m                 dq, dk: + 4 u c
+///     tf32          1e-3 m                 dq, dk: + 4 u c
+///     bf16, fp16    2 yardstick + u m      dq, dk: 2 yardstick + u max(m, c)
 ///
-/// fp32 and tf32: sums of n terms in any order err by about sqrt(n) u of the largest; 1e-5 and 1e-3 leave room for
-/// lengths to 2^16 and for one wrong term in none. 16-bit: the yardstick is the largest error that the naive formula
-/// makes when every step is rounded to that type; a kernel that keeps more in fp32 is below it, one that rounds
-/// differently near it, and the last rounding of the result comes on top. LSE is a logarithm, so an error near 0 is
-/// held against 1: relative errors of sums of exponentials are absolute in it.
-/// c is the size of what cancels in dS = P (dP - D), times scale and the largest |k| (dq) or |q| (dk): where a query
-/// sees one key, dq is 0 by formula and its rounding error is of that size.
+/// fp32, tf32: sums of n terms in any order err by about sqrt(n) u, so that 1e-5 and 1e-3 have room for every length in
+/// use, while a term left out of one of them shows. 16-bit: the yardstick is the largest error that the naive formula
+/// makes when every step is rounded to that type; a kernel that keeps more in fp32 stays below it, one that rounds in
+/// other places comes near it, and the last rounding of the result is on top. c is the size of what cancels in
+/// dS = P (dP - D), times scale and the largest |k| (dq) or |q| (dk): where a query sees one key dq is 0 by formula,
+/// and in practice a rounding error of that size.
 class Verifier {
  public:
   /// `d_o` null: forward only. The operands are host memory; they are read here only.

@@ -162,8 +162,8 @@ TEST(GemmCpu, SizesAroundPanelsAndBlocks) {
 
 TEST(GemmCpu, PartsThatNoQuerySeesAreSkippedAndChangeNothing) {
   for (const DType dtype : kTypes) {
-    for (const std::int64_t diagonal : {0, 60, -150, -400}) {
-      GemmProblem p = problem(330, 330 + diagonal > 0 ? 330 + diagonal : 10, 16, dtype);
+    for (const std::int64_t diagonal : {0, 60, -150}) {
+      GemmProblem p = problem(330, 330 + diagonal, 16, dtype);
       p.batch = p.heads = 1;
       p.diagonal = p.n - p.m;
       p.skip = Skip::columns;

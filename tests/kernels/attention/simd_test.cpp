@@ -31,10 +31,10 @@ class Simd : public testing::TestWithParam<CpuIsa> {
   float one(Operation operation, float x) const {
     return of(operation, {x})[0];
   }
-  /// Every 1021st float of all there are.
+  /// Every 4093rd float of all there are.
   static std::vector<float> floats() {
     std::vector<float> all;
-    for (std::uint64_t bits = 0; bits < (std::uint64_t{1} << 32); bits += 1021) {
+    for (std::uint64_t bits = 0; bits < (std::uint64_t{1} << 32); bits += 4093) {
       all.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
     }
     return all;

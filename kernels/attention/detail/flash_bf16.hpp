@@ -215,18 +215,19 @@ WM_INLINE void tile_multiply() {
   }
 }
 #else
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(TileConfig) == 64);
+// A constant in memory: GCC's intrinsic tells the compiler of its first bytes only, so a local's others could be lost.
+inline constexpr TileConfig kTileConfig;
+
 /// Tile registers of the calling thread, all 16 rows of 64 bytes, for the scope's life.
 class Tiles {
  public:
-  Tiles() {
-    struct alignas(64) {
-      std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } config;
-    static_assert(sizeof(config) == 64);
-    _tile_loadconfig(&config);
-  }
+  Tiles() { _tile_loadconfig(&kTileConfig); }
   ~Tiles() { _tile_release(); }
   Tiles(const Tiles&) = delete;
   Tiles& operator=(const Tiles&) = delete;
@@ -272,6 +273,8 @@ template <int row_tiles, int column_tiles>
                                   bool add) {
   const Index a_bytes = lda * 2, b_bytes = ldb * 4, c_bytes = ldc * 4;
   constexpr bool kDown = row_tiles == 2, kRight = column_tiles == 2;
+  // GCC's tile loads do not say that they read memory: what was packed must be there before the first one.
+  __asm__ volatile("" ::: "memory");
   if (add) {
     tile_load<0>(c, c_bytes);
     if constexpr (kRight) tile_load<1>(c + kTile, c_bytes);

@@ -15,13 +15,16 @@ add_library(warpmeter_openblas INTERFACE)
 target_include_directories(warpmeter_openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE_DIR})
 target_link_libraries(warpmeter_openblas INTERFACE ${OPENBLAS_LIBRARY})
 
-# fmt is used header-only, so that a program runs where libfmt is not installed.
+# fmt is compiled into the programs, so that they run where libfmt is not installed: warpmeter_fmt, below.
 find_package(fmt QUIET)
 if(NOT fmt_FOUND)
   FetchContent_Declare(fmt URL https://github.com/fmtlib/fmt/archive/refs/tags/10.2.1.tar.gz
     URL_HASH SHA256=1250e4cc58bf06ee631567523f48848dc4596133e163f02615c97f78bab6c811)
   FetchContent_MakeAvailable(fmt)
 endif()
+add_library(warpmeter_fmt STATIC ${PROJECT_SOURCE_DIR}/cmake/fmt_core.cpp)
+target_include_directories(warpmeter_fmt SYSTEM PUBLIC
+  $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
 find_package(nlohmann_json QUIET)
 if(NOT nlohmann_json_FOUND)
   FetchContent_Declare(json URL https://github.com/nlohmann/json/releases/download/v3.11.3/json.tar.xz

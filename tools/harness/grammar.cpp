@@ -8,7 +8,7 @@
 #include <optional>
 #include <unordered_set>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace warpmeter::harness {
 namespace {

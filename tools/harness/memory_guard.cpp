@@ -1,6 +1,6 @@
 #include "tools/harness/memory_guard.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "tools/harness/grammar.hpp"
 

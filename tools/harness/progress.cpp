@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cmath>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace warpmeter::harness {
 namespace {

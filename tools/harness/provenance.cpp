@@ -3,7 +3,7 @@
 #include <ctime>
 
 #include <cblas.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "kernels/runtime/annotate.hpp"
 

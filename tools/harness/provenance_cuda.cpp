@@ -1,6 +1,6 @@
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "tools/harness/provenance.hpp"
 

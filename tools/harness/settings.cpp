@@ -9,7 +9,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "kernels/runtime/check.hpp"
 

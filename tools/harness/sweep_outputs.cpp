@@ -5,7 +5,7 @@
 #include <cstring>
 #include <sstream>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include "tools/harness/usage_error.hpp"

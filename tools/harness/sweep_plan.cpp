@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "tools/harness/memory_guard.hpp"
 #include "tools/harness/usage_error.hpp"

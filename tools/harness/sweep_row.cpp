@@ -3,7 +3,7 @@
 #include <array>
 #include <new>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "kernels/runtime/check.hpp"
 #include "tools/harness/grammar.hpp"

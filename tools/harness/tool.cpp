@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include "tools/harness/isolation_channel.hpp"

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <optional>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "tools/harness/usage_error.hpp"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "kernels/runtime/check.hpp"
 #include "tools/harness/detail/command_line.hpp"

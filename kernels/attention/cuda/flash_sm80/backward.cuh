@@ -389,8 +389,10 @@ template <class Traits>
 void launch_backward(BackwardParams params, cudaStream_t stream) {
   const Shape& shape = params.shape;
   BackwardParams rows = params;
-  rows.schedule = {.heads = shape.batch * shape.num_heads,
-                   .tiles = (shape.seq_len + Traits::kRowsM - 1) / Traits::kRowsM};
+  // Member by member: of designated initializers in a template nvcc 13 makes positional ones for the host compiler.
+  rows.schedule = Schedule{};
+  rows.schedule.heads = shape.batch * shape.num_heads;
+  rows.schedule.tiles = (shape.seq_len + Traits::kRowsM - 1) / Traits::kRowsM;
   launch_in_grids(backward_prepare_kernel<Traits>, rows, kPrepareThreads, 0, stream);
 
   params.schedule.heads = shape.batch * shape.num_kv_heads;

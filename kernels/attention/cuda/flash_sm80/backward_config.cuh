@@ -15,7 +15,7 @@ struct BackwardConfig<T, 32, kVector> {
 };
 template <class T, bool kVector>
 struct BackwardConfig<T, 64, kVector> {
-  using Traits = BackwardTraits<T, 64, 64, 32, 4, 1, 2, kVector>;
+  using Traits = BackwardTraits<T, 64, 64, 32, 4, 2, 2, kVector, true>;
 };
 template <class T, bool kVector>
 struct BackwardConfig<T, 96, kVector> {

@@ -90,7 +90,8 @@ __device__ __forceinline__ std::int64_t query_tile_index(const Shape& shape, con
 /// Non-causal: key block j is the j-th; all start with the first query tile and follow each other a step apart.
 /// Causal: from the block at the diagonal down to block 0. Block j starts with the tile at its diagonal, where it is
 /// the first, and comes to the next one a step after block j + 1 was there: running blocks never wait for long.
-/// A block waits only for blocks that come earlier in the launch order, so there is no deadlock.
+/// A block waits only for blocks that come earlier in the launch order, so there is no deadlock. Should a counter be
+/// wrong all the same, the wait ends in a trap, which the host sees as a failed launch, and not in a hang.
 struct DqTurns {
   int* turns;
   bool active;  // in the one thread that waits and passes on
@@ -108,8 +109,16 @@ struct DqTurns {
     if (!active) return;
     const int* counter = turns + query_tile_index(shape, work, step);
     const int turn = turn_of(shape, work, step.tile, rows_m, rows_n);
-    while (ptx::load_acquire(counter) != turn) __nanosleep(20);
+    if (ptx::load_acquire(counter) == turn) return;
+    const std::uint64_t start_ns = ptx::global_timer_ns();
+    while (ptx::load_acquire(counter) != turn) {
+      if (ptx::global_timer_ns() - start_ns > kLongestWaitNs) __trap();
+      __nanosleep(20);
+    }
   }
+
+  /// A turn comes after some steps of microseconds each; debugging tools make that thousands of times longer.
+  static constexpr std::uint64_t kLongestWaitNs = 20'000'000'000;
 
   /// After the block barrier behind which the block's additions to the step's tile are.
   __device__ __forceinline__ void pass_on(const Shape& shape, const BackwardWork& work, const QueryStep& step) const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 namespace warpmeter::ptx {
 
 /// Waits until `threads` threads have arrived at named barrier `id` (1..15; 0 is __syncthreads).
@@ -21,6 +23,13 @@ __device__ __forceinline__ int load_acquire(const int* address) {
 
 __device__ __forceinline__ void store_release(int* address, int value) {
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+/// Nanoseconds of a clock that all of the GPU shares; it advances in steps of up to a microsecond.
+__device__ __forceinline__ std::uint64_t global_timer_ns() {
+  std::uint64_t ns;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns)::"memory");
+  return ns;
 }
 
 }  // namespace warpmeter::ptx

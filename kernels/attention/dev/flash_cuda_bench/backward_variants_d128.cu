@@ -7,12 +7,16 @@ namespace warpmeter::attention::flash_bench {
 
 using namespace flash_sm80;
 
+namespace {
+
 // Name: queries x keys, keys a warp, warps, blocks an SM.
 template <int kRows, int kKeysPerWarp, int kPairs, int kBlocks, int kDqWarpsM>
 BackwardVariant variant(const char* name) {
   using Traits = BackwardTraits<__nv_bfloat16, 128, kRows, kKeysPerWarp, kPairs, kBlocks, kDqWarpsM>;
-  return {128, {name, launch_backward<Traits>, backward_workspace<Traits>}};
+  return {128, {name, launch_backward<Traits>, backward_workspace<Traits>}, kRows};
 }
+
+}  // namespace
 
 std::vector<BackwardVariant> backward_variants_d128() {
   return {

@@ -7,11 +7,15 @@ namespace warpmeter::attention::flash_bench {
 
 using namespace flash_sm80;
 
+namespace {
+
 // Name: rows x keys, warps, blocks an SM, q: Q in registers, a: scores ahead.
 template <int kRows, int kKeys, int kWarps, int kBlocks, bool kQ, bool kAhead>
 ForwardVariant variant(const char* name) {
   return {128, {name, launch_forward<ForwardTraits<__nv_bfloat16, 128, kRows, kKeys, kWarps, kBlocks, kQ, kAhead>>}};
 }
+
+}  // namespace
 
 std::vector<ForwardVariant> forward_variants_d128() {
   return {

@@ -14,6 +14,7 @@ struct ForwardVariant {
 struct BackwardVariant {
   int head_dim;
   flash_sm80::BackwardKernel kernel;
+  int rows_m;  ///< queries a step: the layout of the row statistics
 };
 
 [[nodiscard]] std::vector<ForwardVariant> forward_variants_d64();

@@ -201,6 +201,14 @@ std::vector<std::string> OptionTable::rerun_arguments(
     WM_CHECK(impl.specs[at].row_option, name + " is not part of a row's configuration");
     of_row[at] = true;
   }
+  // What says in another way what the row says (--tokens beside --batch) is left to the row.
+  for (std::size_t at = 0; at < impl.specs.size(); ++at) {
+    for (const std::string& other : impl.specs[at].excludes) {
+      const std::size_t partner = impl.index(other);
+      if (!impl.specs[at].row_option || !impl.specs[partner].row_option) continue;
+      if (of_row[at] || of_row[partner]) of_row[at] = of_row[partner] = true;
+    }
+  }
   const auto matters = [&](std::size_t at) {
     const OptionSpec& spec = impl.specs[at];
     return !of_row[at] && !spec.output_option && !spec.action && !spec.hidden && spec.name != "--preset" &&
@@ -246,7 +254,10 @@ std::vector<std::string> OptionTable::rerun_arguments(
     }
   }
   for (const auto& [name, text] : row_values) {
-    const OptionSpec& spec = impl.specs[impl.index(name)];
+    const std::size_t at = impl.index(name);
+    const OptionSpec& spec = impl.specs[at];
+    // A switch that can only be turned on is off by leaving it out.
+    if (is_flag(spec) && spec.negation.empty() && text == base[at].text()) continue;
     append(spec, text);
   }
   return arguments;

@@ -172,15 +172,16 @@ int run(const Tool& tool, int argc, const char* const* argv) {
   Session session(settings);
   if (settings.isolated_child_fd >= 0) return run_child(session, table, tool.name(), cases);
 
-  ProgressConsole console(tool.name());
-  if (settings.device_was_auto) {
-    console.line(fmt::format("device {}", describe_device(settings.device, session.device_properties())));
-  }
   reports::Document document = make_document(tool, session, argc, argv);
   if (settings.dry_run) return print_dry_run(session, tool, table, cases, std::move(document));
 
   check_columns(settings.columns, reports::column_names(tool.layout(), tool.row_keys()));
   Sweep sweep(session, table, {tool.name(), {"/proc/self/exe"}, tool.layout(), tool.row_keys()}, std::move(document));
+  // Said once nothing of the command line can be refused any more: bad usage is one line alone.
+  if (settings.device_was_auto) {
+    ProgressConsole(tool.name())
+        .line(fmt::format("device {}", describe_device(settings.device, session.device_properties())));
+  }
   return sweep.run(std::move(cases));
 }
 

@@ -207,6 +207,7 @@ void Sweep::Impl::open_outputs() {
 int Sweep::Impl::run(const std::vector<std::unique_ptr<Case>>& cases) {
   plan(cases);
   open_outputs();
+  if (!options.greeting.empty()) console.line(options.greeting);
   const MachineState machine = machine_state(session.device_properties().cores);
   for (const std::string& text : machine_warnings(build_info(), machine, session.settings())) session.warn(text);
   if (resume) take_over();

@@ -52,6 +52,7 @@ class Sweep {
     std::vector<std::string> self_command;  ///< how to start an isolated child: path of this program
     reports::TableLayout layout;
     std::vector<std::string> row_keys;
+    std::string greeting;  ///< a line for stderr, said once nothing of the command line can be refused any more
   };
   /// `document` has everything but rows and summary. Throws UsageError for a --resume file that cannot be read.
   /// Session and table must outlive the sweep.

@@ -176,12 +176,11 @@ int run(const Tool& tool, int argc, const char* const* argv) {
   if (settings.dry_run) return print_dry_run(session, tool, table, cases, std::move(document));
 
   check_columns(settings.columns, reports::column_names(tool.layout(), tool.row_keys()));
-  Sweep sweep(session, table, {tool.name(), {"/proc/self/exe"}, tool.layout(), tool.row_keys()}, std::move(document));
-  // Said once nothing of the command line can be refused any more: bad usage is one line alone.
+  Sweep::Options options{tool.name(), {"/proc/self/exe"}, tool.layout(), tool.row_keys(), ""};
   if (settings.device_was_auto) {
-    ProgressConsole(tool.name())
-        .line(fmt::format("device {}", describe_device(settings.device, session.device_properties())));
+    options.greeting = fmt::format("device {}", describe_device(settings.device, session.device_properties()));
   }
+  Sweep sweep(session, table, std::move(options), std::move(document));
   return sweep.run(std::move(cases));
 }
 

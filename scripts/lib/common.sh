@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034
 # Shared by scripts/run and scripts/test: sourced, never run. Everything it says goes to stderr.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

@@ -249,6 +249,7 @@ void AttentionCase::run(harness::Session& session, reports::Row& row) {
     });
   }
   figures.set("fwd_peak_mem_mib", mib(allocator.stats().peak.allocated));
+  session.checkpoint(row);  // an isolated process that dies in the backward has told these figures
   if (!configuration_.backward) return;
 
   // Backward: what is held when it starts is the operands and whatever the forward kept.

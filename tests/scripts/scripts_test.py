@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""scripts/run and scripts/test: usage, bad usage, and what happens where packages are missing."""
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
+
+
+def run(script, *arguments, environment=None):
+    return subprocess.run([str(SOURCE / "scripts" / script), *arguments], capture_output=True, text=True, check=False,
+                          timeout=60, env=environment)
+
+
+class Usage(unittest.TestCase):
+    def test_help(self):
+        for script in ("run", "test"):
+            result = run(script, "--help")
+            self.assertEqual(result.returncode, 0)
+            self.assertIn("Usage: scripts/" + script, result.stdout)
+        self.assertIn("attn_bench", run("run", "--help").stdout)
+
+    def test_bad_usage(self):
+        for script, arguments, words in (("run", ["atn_bench"], ["atn_bench", "attn_bench"]), ("run", [], ["Usage"]),
+                                         ("test", ["--preset", "fast"], ["fast", "release"]), ("test", ["--preset"], ["--preset"])):
+            with self.subTest(script=script, arguments=arguments):
+                result = run(script, *arguments)
+                self.assertEqual(result.returncode, 2)
+                self.assertEqual(result.stdout, "")
+                for word in words:
+                    self.assertIn(word, result.stderr)
+
+    def test_missing_packages_are_named_where_they_may_not_be_installed(self):
+        """With a dpkg-query that knows nothing, no sudo and a user id that is not root."""
+        with tempfile.TemporaryDirectory() as folder:
+            def fake(name, body):
+                path = pathlib.Path(folder) / name
+                path.write_text("#!/bin/sh\n" + body + "\n")
+                path.chmod(0o755)
+            fake("dpkg-query", "exit 1")
+            fake("apt-get", "echo apt-get was called >&2; exit 1")
+            fake("id", "echo 1000")
+            fake("sudo", "exit 1")
+            environment = dict(os.environ, PATH=folder + ":" + os.environ["PATH"])
+            result = subprocess.run([str(SOURCE / "scripts/run"), "attn_bench"], capture_output=True, text=True,
+                                    check=False, timeout=60, env=environment, stdin=subprocess.DEVNULL)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("libopenblas-dev", result.stderr)
+            self.assertIn("apt-get install", result.stderr)
+            self.assertNotIn("apt-get was called", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -7,6 +7,8 @@
 #include "kernels/attention/flash.hpp"
 #if WARPMETER_CUDA
 #include "kernels/attention/flash_cuda.hpp"
+#include "kernels/attention/fused_cuda.hpp"
+#include "kernels/attention/naive_cuda.hpp"
 #endif
 #include "kernels/attention/fused.hpp"
 #include "kernels/attention/naive.hpp"
@@ -33,6 +35,8 @@ std::span<const Implementation* const> cuda_implementations() {
 #if WARPMETER_CUDA
   static const std::vector<const Implementation*> table = {
       // One line an implementation.
+      &naive_cuda(),
+      &fused_cuda(),
       &flash_cuda(),
       &flash_sm80_cuda(),
   };

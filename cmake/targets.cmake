@@ -22,7 +22,7 @@ endfunction()
 
 # warpmeter_isa_variants(TARGET FILE): compiles FILE once for each x86-64 level, with WM_ISA naming it (avx512, avx2,
 # generic); elsewhere once, as generic. The file puts everything in a namespace of that name; the caller picks at run
-# time. These files alone may use wider instructions than the base level.
+# time. These files alone may use wider instructions than the base level; a multiply-add that is to be fused says so.
 function(warpmeter_isa_variants target file)
   get_filename_component(stem ${file} NAME_WE)
   set(variants generic)
@@ -37,7 +37,7 @@ function(warpmeter_isa_variants target file)
     add_library(${object} OBJECT ${file})
     target_link_libraries(${object} PRIVATE $<TARGET_PROPERTY:${target},LINK_LIBRARIES>)
     target_compile_definitions(${object} PRIVATE WM_ISA=${isa} WM_ISA_${isa}=1)
-    target_compile_options(${object} PRIVATE ${flags_${isa}} -ffp-contract=fast)
+    target_compile_options(${object} PRIVATE ${flags_${isa}})
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${object}>)
   endforeach()
 endfunction()

@@ -57,7 +57,7 @@ class FusedCpu final : public Implementation {
     {
       const Range range("ATTN_SOFTMAX");
       const float scale = static_cast<float>(problem.scale());
-      for_score_rows(problem, [&](std::int64_t row, std::int64_t query) {
+      for_score_rows(problem, !problem.causal, [&](std::int64_t row, std::int64_t query) {
         const std::int64_t visible = problem.visible_keys(query);
         arguments.lse[row] = ops.scaled_softmax(p->row(row), visible, zeros_end(problem, visible), scale);
       });
@@ -89,7 +89,7 @@ class FusedCpu final : public Implementation {
     {
       const Range range("ATTN_BWD_SOFTMAX");
       const float scale = static_cast<float>(problem.scale());
-      for_score_rows(problem, [&](std::int64_t row, std::int64_t query) {
+      for_score_rows(problem, !problem.causal, [&](std::int64_t row, std::int64_t query) {
         const std::int64_t visible = problem.visible_keys(query);
         ops.scaled_softmax_backward(p.row(row), ds.row(row), visible, zeros_end(problem, visible), scale);
       });

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
-#include <mutex>
 
 #include <cblas.h>
 
@@ -21,35 +20,12 @@ static_assert(kMaxGemmPanel <= kBlock);
 constexpr std::int64_t kWantedUnits = 64;  // panels to deal: enough for the cores of a workstation
 constexpr std::int64_t kMinPanel = 64;     // below this the BLAS spends its time packing B again and again
 
-/// Keeps OpenBLAS to the calling thread while any product runs: its number of threads is the process's, so the first
-/// in sets it and the last out puts back what was.
-class SingleThreadedBlas {
- public:
-  SingleThreadedBlas() {
-    const std::lock_guard lock(shared().mutex);
-    if (shared().users++ == 0) {
-      shared().previous = openblas_get_num_threads();
-      if (shared().previous != 1) openblas_set_num_threads(1);
-    }
-  }
-  ~SingleThreadedBlas() {
-    const std::lock_guard lock(shared().mutex);
-    if (--shared().users == 0 && shared().previous != 1) openblas_set_num_threads(shared().previous);
-  }
-  SingleThreadedBlas(const SingleThreadedBlas&) = delete;
-  SingleThreadedBlas& operator=(const SingleThreadedBlas&) = delete;
-
- private:
-  struct Shared {
-    std::mutex mutex;
-    int users = 0;
-    int previous = 1;
-  };
-  static Shared& shared() {
-    static Shared state;
-    return state;
-  }
-};
+/// Keeps OpenBLAS to the calling thread, from the first product to the process's end. Its number of threads is the
+/// process's; setting it back after each product frees and takes the other threads' buffers every time, which costs
+/// more than a small product.
+void use_single_threaded_blas() {
+  if (openblas_get_num_threads() != 1) openblas_set_num_threads(1);
+}
 
 struct Span {
   std::int64_t begin = 0, end = 0;
@@ -187,15 +163,11 @@ void gemm_cpu(const GemmProblem& problem, ConstOperand a, ConstOperand b, Operan
   WM_CHECK(wide || is_16bit(problem.dtype), "matrix products are of fp32, bf16 or fp16");
   const auto store = std::unique_ptr<float[]>(
       wide ? nullptr : new float[static_cast<std::size_t>(num_threads()) * 3 * kBlock * kBlock]);
-  const SingleThreadedBlas single;
+  use_single_threaded_blas();
   constexpr double kMultiplyAddsPerNs = 25;
   const double panel_ns = static_cast<double>(rows * problem.n * problem.k * problem.terms) / kMultiplyAddsPerNs;
-  detail::parallel_for_work(problem.batch * problem.heads * panels, panel_ns, [&](std::int64_t index, int worker) {
-    // The longest panels under a causal mask come first: late short ones even out the end.
-    const std::int64_t place = index / (problem.batch * problem.heads);
-    const std::int64_t matrix = index % (problem.batch * problem.heads);
-    const bool last_first = problem.skip == Skip::columns || problem.skip == Skip::inner_end;
-    const std::int64_t panel = last_first ? panels - 1 - place : place;
+  const std::int64_t matrices = problem.batch * problem.heads;
+  const auto compute = [&](std::int64_t matrix, std::int64_t panel, int worker) {
     const Unit unit{
         matrix / problem.heads, matrix % problem.heads, {panel * rows, std::min(problem.m, (panel + 1) * rows)}};
     if (wide) {
@@ -203,6 +175,18 @@ void gemm_cpu(const GemmProblem& problem, ConstOperand a, ConstOperand b, Operan
     } else {
       compute_16bit(problem, unit, a, b, c, store.get() + std::int64_t{worker} * 3 * kBlock * kBlock);
     }
+  };
+  if (problem.skip == Skip::nothing && wide && matrices * panels >= num_threads()) {
+    // Even work: in the order of memory, each core the same rows as in the loops over rows.
+    detail::parallel_for_static_work(matrices * panels, panel_ns,
+                                     [&](std::int64_t index) { compute(index / panels, index % panels, 0); });
+    return;
+  }
+  detail::parallel_for_work(matrices * panels, panel_ns, [&](std::int64_t index, int worker) {
+    // The longest panels under a causal mask come first: late short ones even out the end.
+    const std::int64_t place = index / matrices;
+    const bool last_first = problem.skip == Skip::columns || problem.skip == Skip::inner_end;
+    compute(index % matrices, last_first ? panels - 1 - place : place, worker);
   });
 }
 

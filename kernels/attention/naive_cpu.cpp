@@ -68,7 +68,7 @@ class NaiveCpu final : public Implementation {
     {
       const Range range("ATTN_SOFTMAX");
       const Scores& from = masked ? *masked : *scaled;
-      for_score_rows(problem, [&](std::int64_t row, std::int64_t) {
+      for_score_rows(problem, true, [&](std::int64_t row, std::int64_t) {
         arguments.lse[row] = ops.softmax(from.row(row), p->row(row), problem.kv_len);
       });
     }
@@ -104,7 +104,7 @@ class NaiveCpu final : public Implementation {
     };
     step([&](const Scores& from, const Scores& to) {
       const Range range("ATTN_BWD_SOFTMAX");
-      for_score_rows(problem, [&](std::int64_t row, std::int64_t) {
+      for_score_rows(problem, true, [&](std::int64_t row, std::int64_t) {
         ops.softmax_backward(p.row(row), from.row(row), to.row(row), problem.kv_len);
       });
     });
@@ -131,7 +131,7 @@ class NaiveCpu final : public Implementation {
                     std::string_view range_name) {
     const Range range(range_name);
     const float factor = static_cast<float>(problem.scale());
-    for_score_rows(problem, [&](std::int64_t row, std::int64_t) {
+    for_score_rows(problem, true, [&](std::int64_t row, std::int64_t) {
       ops.scale(from.row(row), to.row(row), problem.kv_len, factor);
     });
   }
@@ -139,7 +139,7 @@ class NaiveCpu final : public Implementation {
   static void mask(const RowOps& ops, const AttentionProblem& problem, const Scores& from, const Scores& to, float fill,
                    std::string_view range_name) {
     const Range range(range_name);
-    for_score_rows(problem, [&](std::int64_t row, std::int64_t query) {
+    for_score_rows(problem, true, [&](std::int64_t row, std::int64_t query) {
       ops.mask(from.row(row), to.row(row), problem.kv_len, problem.visible_keys(query), fill);
     });
   }

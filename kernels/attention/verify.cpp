@@ -24,12 +24,6 @@ constexpr std::int64_t kWantedKeys = 8;           // key rows that an exact trea
 constexpr std::int64_t kMostKeys = 256;           // key rows of a sampled group
 constexpr std::int64_t kTiles[] = {64, 80, 128};  // common tile sizes: rows at their borders go wrong first
 
-/// Half a unit in the last place at 1: bf16 keeps 8 significant bits, fp16 11.
-constexpr double rounding_unit(DType dtype) {
-  if (dtype == DType::bf16) return 0x1p-8;
-  return unit_roundoff(dtype);
-}
-
 /// A small generator of our own, so that the sample does not depend on the standard library.
 class Random {
  public:
@@ -305,7 +299,7 @@ double Verifier::Impl::tolerance(const Scale& scale, double magnitude) const {
     case DType::tf32:
       return 1e-3 * magnitude + 4 * unit_roundoff(DType::tf32) * scale.floor;
     default:
-      return 2 * scale.yardstick + rounding_unit(problem.dtype) * std::max(magnitude, scale.floor);
+      return 2 * scale.yardstick + unit_roundoff(problem.dtype) * std::max(magnitude, scale.floor);
   }
 }
 

@@ -46,7 +46,7 @@ enum class DType : std::uint8_t { fp64, fp32, tf32, bf16, fp16, int64, int32, ui
   return dtype == DType::bf16 || dtype == DType::fp16;
 }
 
-/// Unit roundoff (half a unit in the last place at 1): 2^-9 for bf16, 2^-11 for fp16 and tf32, 2^-24 for fp32.
+/// Unit roundoff (half a unit in the last place at 1): 2^-8 for bf16, 2^-11 for fp16 and tf32, 2^-24 for fp32.
 [[nodiscard]] constexpr double unit_roundoff(DType dtype) noexcept {
   switch (dtype) {
     case DType::fp64:
@@ -57,7 +57,7 @@ enum class DType : std::uint8_t { fp64, fp32, tf32, bf16, fp16, int64, int32, ui
     case DType::fp16:
       return 0x1p-11;
     case DType::bf16:
-      return 0x1p-9;
+      return 0x1p-8;
     default:
       return 0.0;
   }

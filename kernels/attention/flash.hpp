@@ -5,7 +5,9 @@
 namespace warpmeter::attention {
 
 /// FlashAttention on the CPU (fp32, bf16, fp16): tiled online softmax, scores never in memory, LSE kept, recomputing
-/// backward. 16-bit operands are converted to fp32 as they are packed and results are rounded once. Any lengths,
+/// backward. bf16 is multiplied as it is by AVX512_BF16 or AMX where the machine has them, P and dS rounded to bf16,
+/// sums and softmax fp32 (kernels flash_cpu_avx512_bf16, flash_cpu_amx_bf16; compute_path() is then half, else fp32).
+/// Otherwise 16-bit operands are converted to fp32 as they are packed and results are rounded once. Any lengths,
 /// Sq != Sk, causal (bottom-right), grouped heads, head dims 1 to 256.
 ///
 /// Parallel over (batch, head, block of queries) forward and (batch, key/value head, block of keys) backward, where

@@ -167,6 +167,12 @@ class FlashCpu final : public Implementation {
     return std::string(name()) + "_cpu_" + choose_(problem.dtype).isa;
   }
 
+  /// bf16 has kernels of its own only where the processor multiplies it.
+  [[nodiscard]] ComputePath compute_path(const AttentionProblem& problem, Pass /*pass*/) const override {
+    const bool native = problem.dtype == DType::bf16 && &choose_(DType::bf16) != &choose_(DType::fp32);
+    return native ? ComputePath::half : ComputePath::fp32;
+  }
+
   [[nodiscard]] MemoryPlan memory_plan(const AttentionProblem& problem, bool for_backward) const override {
     const Plan plan(choose_(problem.dtype), problem);
     MemoryPlan memory;

@@ -1,12 +1,16 @@
 #include "kernels/ceilings/bandwidth.hpp"
 #include "kernels/ceilings/detail/backends.hpp"
+#include "kernels/ceilings/detail/cached_matmul.hpp"
 #include "kernels/ceilings/matmul.hpp"
 #include "kernels/runtime/check.hpp"
 
 namespace warpmeter::ceilings {
 
 ComputePath measured_path(ComputePath path, Device device) noexcept {
-  if (device.is_cpu()) return ComputePath::fp32;
+  if (device.is_cpu()) {
+    const bool native = path == ComputePath::half && detail::choose_cached_matmul(path) != nullptr;
+    return native ? path : ComputePath::fp32;
+  }
   return path == ComputePath::tf32x3 ? ComputePath::tf32 : path;
 }
 
@@ -18,7 +22,16 @@ std::unique_ptr<MatmulWorkload> make_matmul(const Context& context, ComputePath 
 #if WARPMETER_CUDA
   if (context.device().is_cuda()) return detail::make_matmul_cuda(context, path, n);
 #endif
+  WM_CHECK(path == ComputePath::fp32, "the CPU's library multiplies fp32 alone");
   return detail::make_matmul_cpu(context, n);
+}
+
+std::unique_ptr<CachedMatmulWorkload> make_cached_matmul(const Context& context, ComputePath path) {
+  WM_CHECK(context.allocator != nullptr, "a ceiling needs an allocator");
+  WM_CHECK(context.device().is_cpu(), "a matmul in cache is the CPU's");
+  const detail::CachedMatmulKernel* const kernel = detail::choose_cached_matmul(path);
+  WM_CHECK(kernel != nullptr, std::string("no matmul of its own: ") + std::string(name(path)));
+  return detail::make_cached_matmul(context, *kernel, kernel->call_flops);
 }
 
 std::unique_ptr<CopyWorkload> make_copy(const Context& context, std::size_t bytes) {

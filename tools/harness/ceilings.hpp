@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,17 +23,20 @@ class CeilingSource {
   [[nodiscard]] virtual double read_gbps() = 0;
 };
 
-/// Rates of this device, each measured once a run when first asked for: TFLOP/s of a large square matmul on random data
-/// for a compute path, GB/s (decimal) of a copy (bytes read plus bytes written) and of a read.
+/// Rates of this device, each measured once a run when first asked for: TFLOP/s of a matmul on random data for a
+/// compute path, GB/s (decimal) of a copy (bytes read plus bytes written) and of a read.
 ///
 /// A ceiling is what the device can do at best: the least time of several samples, of the fastest of several ways
-/// (kernels/ceilings), on buffers far larger than the caches. tf32x3 counts as tf32 / 3. On the CPU every path is the
-/// fp32 matmul, which its kernels use whatever the storage. A whole set takes about 2 s on a GPU and 3 s on two cores.
-/// NaN, and tried again at the next call, when the device has no room for the buffers.
+/// (kernels/ceilings). Copy and read: on buffers far larger than the caches. Matmul: a large square one; on the CPU
+/// also one whose operands stay in cache, what a kernel that blocks perfectly could reach. tf32x3 counts as tf32 / 3.
+/// On the CPU half is the in-cache bf16 matmul where the machine multiplies bf16 natively, and every other path is
+/// fp32. A whole set takes about 2 s on a GPU and 3 s on two cores. NaN, and tried again at the next call, when the
+/// device has no room for the buffers.
 class Ceilings {
  public:
   Ceilings(const Context& context, const Settings& settings);
-  explicit Ceilings(std::unique_ptr<CeilingSource> source);
+  /// `hot_cache_bytes`: see below.
+  explicit Ceilings(std::unique_ptr<CeilingSource> source, std::size_t hot_cache_bytes = 0);
   ~Ceilings();
   Ceilings(const Ceilings&) = delete;
   Ceilings& operator=(const Ceilings&) = delete;
@@ -42,6 +46,9 @@ class Ceilings {
   [[nodiscard]] double read_gbps();
   /// What bounds any mix of reading and writing: the larger of the two.
   [[nodiscard]] double memory_gbps();
+  /// Bytes that a call may find in the cache since the one before left them there: the last-level cache's size with
+  /// --cache hot, 0 with cold. Work of no more bytes may rightly beat the memory's rate.
+  [[nodiscard]] std::size_t hot_cache_bytes() const;
   /// Those measured so far: matmul_fp32_tflops, matmul_tf32_tflops, matmul_16bit_tflops, copy_gbps, read_gbps.
   [[nodiscard]] reports::Object measured() const;
   /// Takes over what measured() gave elsewhere on this device (an isolated process: its parent's): not measured again.
@@ -60,9 +67,11 @@ struct Work {
 };
 
 /// `fwd` gives fwd_flops, fwd_bytes, fwd_tflops, fwd_gbps, fwd_bound ("compute" or "memory": the larger of the two
-/// least times) and fwd_bound_share (least time / measured time). A share above 1 returns a warning's text. Without a
-/// positive finite time all but fwd_flops and fwd_bytes are null, and no ceiling is measured; without a ceiling, or for
-/// no work, fwd_bound and fwd_bound_share are.
+/// least times) and fwd_bound_share (least time / measured time). Returns a warning's text for a share above 1: always
+/// where compute bounds, where memory does only if work.bytes exceed ceilings.hot_cache_bytes(), that is with a cold
+/// cache or for more bytes than the last-level cache holds. Without a positive finite time all but fwd_flops and
+/// fwd_bytes are null, and no ceiling is measured; without a ceiling, or for no work, fwd_bound and fwd_bound_share
+/// are.
 [[nodiscard]] std::optional<std::string> add_rates(reports::Object& figures, std::string_view phase, double median_ms,
                                                    const Work& work, Ceilings& ceilings);
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/ceilings/detail/cached_matmul.hpp"
 #include "kernels/ceilings/detail/stream_isa.hpp"
 #include "kernels/ceilings/spin.hpp"
 #include "kernels/runtime/check.hpp"
@@ -40,10 +41,12 @@ TEST_F(CpuCeilings, MatmulIsRightForAnySizeAndThreadCount) {
   }
 }
 
-TEST_F(CpuCeilings, EveryPathIsTheFp32Matmul) {
-  for (const ComputePath path : {ComputePath::fp32, ComputePath::tf32, ComputePath::tf32x3, ComputePath::half}) {
+TEST_F(CpuCeilings, EveryPathIsFp32ButNativeBf16) {
+  for (const ComputePath path : {ComputePath::fp32, ComputePath::tf32, ComputePath::tf32x3}) {
     EXPECT_EQ(measured_path(path, Device::cpu()), ComputePath::fp32);
   }
+  const bool native = detail::choose_cached_matmul(ComputePath::half) != nullptr;
+  EXPECT_EQ(measured_path(ComputePath::half, Device::cpu()), native ? ComputePath::half : ComputePath::fp32);
   EXPECT_EQ(measured_path(ComputePath::tf32x3, Device::cuda()), ComputePath::tf32);
   EXPECT_EQ(measured_path(ComputePath::half, Device::cuda()), ComputePath::half);
   EXPECT_THROW((void)make_matmul(context_, ComputePath::half, 64), CheckError);

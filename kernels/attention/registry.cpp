@@ -5,6 +5,9 @@
 #include <vector>
 
 #include "kernels/attention/flash.hpp"
+#if WARPMETER_CUDNN
+#include "kernels/attention/cudnn_cuda.hpp"
+#endif
 #if WARPMETER_CUDA
 #include "kernels/attention/flash_cuda.hpp"
 #include "kernels/attention/fused_cuda.hpp"
@@ -39,6 +42,9 @@ std::span<const Implementation* const> cuda_implementations() {
       &fused_cuda(),
       &flash_cuda(),
       &flash_sm80_cuda(),
+#if WARPMETER_CUDNN
+      &cudnn_cuda(),
+#endif
   };
   return table;
 #else

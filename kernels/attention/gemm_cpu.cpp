@@ -17,8 +17,9 @@ namespace {
 // Blocks of the 16-bit path: A 256 x 256, B 256 x 256 and C 256 x 256 in fp32 stay in a core's second-level cache.
 constexpr std::int64_t kBlock = 256;
 static_assert(kMaxGemmPanel <= kBlock);
-constexpr std::int64_t kWantedUnits = 64;  // panels to deal: enough for the cores of a workstation
-constexpr std::int64_t kMinPanel = 64;     // below this the BLAS spends its time packing B again and again
+constexpr std::int64_t kWantedUnits = 64;      // panels to deal: enough for the cores of a workstation
+constexpr std::int64_t kWantedEvenUnits = 32;  // of even work fewer do, and B is packed less often
+constexpr std::int64_t kMinPanel = 64;         // below this the BLAS spends its time packing B again and again
 
 /// Keeps OpenBLAS to the calling thread, from the first product to the process's end. Its number of threads is the
 /// process's; setting it back after each product frees and takes the other threads' buffers every time, which costs
@@ -45,8 +46,9 @@ Span needed_inner(const GemmProblem& p, Span rows) {
 
 /// The problem's shape alone decides, so that the bits do not depend on the machine.
 std::int64_t panel_rows(const GemmProblem& p) {
+  const std::int64_t wanted = p.skip == Skip::nothing ? kWantedEvenUnits : kWantedUnits;
   std::int64_t rows = kMaxGemmPanel;
-  while (rows > kMinPanel && p.batch * p.heads * ((p.m + rows - 1) / rows) < kWantedUnits) rows /= 2;
+  while (rows > kMinPanel && p.batch * p.heads * ((p.m + rows - 1) / rows) < wanted) rows /= 2;
   return rows;
 }
 

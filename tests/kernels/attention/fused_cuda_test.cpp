@@ -1,7 +1,6 @@
-#include <tuple>
-
 #include "kernels/attention/detail/scores_cuda.hpp"
 #include "tests/kernels/attention/conformance.hpp"
+#include "tests/kernels/attention/operands.hpp"
 
 namespace warpmeter {
 namespace {
@@ -43,6 +42,25 @@ TEST_F(FusedCudaConformance, Panels) {
     ASSERT_GT(attention::detail::score_panels(c.problem).panels(), 1) << conformance::describe(c);
     ASSERT_GT(attention::detail::inner_panels(c.problem).panels(), 1) << conformance::describe(c);
     EXPECT_TRUE(conformance::run(subject, c));
+  }
+}
+
+/// The plan holds where panels cut grouped heads too, whose 16-bit gradients are added up in fp32.
+TEST_F(FusedCudaConformance, MemoryPlanOfPanels) {
+  for (const conformance::Case& c : panel_cases()) {
+    if (c.layout != conformance::Layout::bhsd) continue;
+    SCOPED_TRACE(conformance::describe(c));
+    conformance::Operands operands(subject, c);
+    CachingAllocator& allocator = subject.allocator();
+    const std::size_t before = allocator.stats().current.allocated;
+    const attention::MemoryPlan plan = subject.implementation().memory_plan(c.problem, true);
+    allocator.reset_peak();
+    const std::unique_ptr<attention::Saved> saved = operands.forward(true);
+    EXPECT_EQ(allocator.stats().peak.allocated - before, plan.forward_peak);
+    EXPECT_EQ(allocator.stats().current.allocated - before, plan.saved);
+    allocator.reset_peak();
+    operands.backward(saved.get());
+    EXPECT_EQ(allocator.stats().peak.allocated - before, plan.backward_peak);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/attention/cuda/flash_sm80/forward_work.cuh"
 #include "kernels/attention/cuda/flash_sm80/launch_grids.cuh"
 #include "kernels/attention/cuda/flash_sm80/params.hpp"
 #include "kernels/attention/cuda/flash_sm80/softmax.cuh"
@@ -20,53 +21,12 @@
 /// kRowsM / kWarps whole rows, so that the softmax needs no exchange between warps.
 /// Loop: key tiles of kRowsN from the last visible one down, two stages of K and V in flight; one barrier a tile.
 /// Shared memory: ForwardTraits::SharedStorage. Registers hold O, S and, where kQueriesInRegisters, Q.
-/// kScoresAhead: S of the next key tile is computed chunk by chunk as the exponentials of this tile are taken, so the
-/// tensor cores work during the softmax; needs Q in registers to be worth it.
 /// Limits: head_dim <= kHeadDim; the rest of a row is zero-filled. kVector: rows 16-byte aligned, head_dim % 8 == 0.
 /// Source: Dao, "FlashAttention-2", 2023.
 namespace warpmeter::attention::flash_sm80 {
 
-/// What a thread block works on. It lives in shared memory, written once by thread 0, because the loop needs its
-/// registers: most of this is read once a tile or at the end only.
-struct ForwardWork {
-  std::int64_t batch, head;
-  std::int64_t first_query;
-  const void* last_keys;  // row 0 of the last key tile that is visible to some row
-  const void* last_values;
-  int query_rows;    // of the query tile, 1..kRowsM
-  int key_rows;      // of the last key tile, 1..kRowsN
-  int tiles;         // visible key tiles
-  int masked_tiles;  // the last of them that some row does not see in full
-  int diagonal;      // row r of the query tile sees keys [0, diagonal + r) of the last key tile
-};
-
-template <class T>
-__device__ __forceinline__ ForwardWork forward_work(const ForwardParams& params, int rows_m, int rows_n) {
-  const Shape& shape = params.shape;
-  const WorkItem item = work_item(params.schedule);
-  ForwardWork work;
-  work.batch = item.head / shape.num_heads;
-  work.head = item.head - work.batch * shape.num_heads;
-  work.first_query = item.tile * rows_m;
-  work.query_rows = at_most(shape.seq_len - work.first_query, rows_m);
-  std::int64_t keys_seen = shape.kv_len, keys_seen_by_all = shape.kv_len;
-  if (shape.causal) {
-    keys_seen_by_all = work.first_query + 1 + shape.kv_len - shape.seq_len;
-    keys_seen = max(std::int64_t{0}, keys_seen_by_all + work.query_rows - 1);
-  }
-  work.tiles = static_cast<int>((keys_seen + rows_n - 1) / rows_n);
-  work.masked_tiles = work.tiles - static_cast<int>(max(std::int64_t{0}, keys_seen_by_all) / rows_n);
-  const std::int64_t first_key = static_cast<std::int64_t>(max(work.tiles - 1, 0)) * rows_n;
-  work.key_rows = at_most(shape.kv_len - first_key, rows_n);
-  work.diagonal = shape.causal ? static_cast<int>(max(keys_seen_by_all - first_key, -std::int64_t{rows_m})) : rows_n;
-  const std::int64_t kv_head = work.head / (shape.num_heads / shape.num_kv_heads);
-  work.last_keys = row_address<T>(params.k, work.batch, kv_head, first_key);
-  work.last_values = row_address<T>(params.v, work.batch, kv_head, first_key);
-  return work;
-}
-
 template <class T_, int kHeadDim_, int kRowsM_, int kRowsN_, int kWarps_, int kMinBlocks_, bool kQueriesInRegisters_,
-          bool kScoresAhead_, bool kVector_ = true>
+          bool kVector_ = true>
 struct ForwardTraits {
   using T = T_;
   static constexpr int kHeadDim = kHeadDim_;
@@ -76,7 +36,6 @@ struct ForwardTraits {
   static constexpr int kThreads = kWarps * kWarpSize;
   static constexpr int kMinBlocks = kMinBlocks_;
   static constexpr bool kQueriesInRegisters = kQueriesInRegisters_;
-  static constexpr bool kScoresAhead = kScoresAhead_;
   static constexpr bool kVector = kVector_;
   static constexpr int kStages = 2;
 
@@ -175,95 +134,37 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
                     work.query_rows, shape.head_dim, thread);
     load_keys(0);
 
-    if constexpr (!Traits::kScoresAhead) {
-      load_values(0);
-      ptx::cp_async_commit();
-      Fragments<kM, kK> q_fragments;
-      if constexpr (Traits::kQueriesInRegisters) {
-        ptx::cp_async_wait<0>();
-        __syncthreads();  // every thread's part of Q has landed
-        q_fragments.template load<kTilePitch>(q_lane);
-      }
-#pragma unroll 1
-      for (int step = 0; step < tiles; ++step) {
-        ptx::cp_async_wait<0>();
-        __syncthreads();  // this step's K and V are complete, and no warp reads the other stage any more
-        if (step + 1 < tiles) {
-          load_keys(step + 1);
-          load_values(step + 1);
-          ptx::cp_async_commit();
-        }
-        const std::uint32_t stage = stage_of(step);
-        clear(s);
-        if constexpr (Traits::kQueriesInRegisters) {
-          product_abt<T, kTilePitch>(s, q_fragments, stage + k_lane);
-        } else {
-          product_abt<T, kTilePitch, kTilePitch, kK>(s, q_lane, stage + k_lane);
-        }
-        if (step < work.masked_tiles) mask(step);
-        softmax.update_max(s, o);
-#pragma unroll
-        for (int n = 0; n < kN; n += 2) {
-          std::uint32_t p[kM][4];
-          softmax.template exponentials<T>(s, n, p);
-          product_ab_step<T, kTilePitch>(o, p, stage + v_lane + n * 8 * kTilePitch * 2);
-        }
-      }
-    } else {
-      static_assert(Traits::kQueriesInRegisters);
-      ptx::cp_async_commit();
+    load_values(0);
+    ptx::cp_async_commit();
+    Fragments<kM, kK> q_fragments;
+    if constexpr (Traits::kQueriesInRegisters) {
       ptx::cp_async_wait<0>();
-      __syncthreads();  // Q and the first K have landed
-      Fragments<kM, kK> q_fragments;
+      __syncthreads();  // every thread's part of Q has landed
       q_fragments.template load<kTilePitch>(q_lane);
-      clear(s);
-      product_abt<T, kTilePitch>(s, q_fragments, stage_of(0) + k_lane);
-      __syncthreads();  // Q is read: its place now takes the second K
-      load_values(0);
-      if (tiles > 1) load_keys(1);
-      ptx::cp_async_commit();
-
+    }
 #pragma unroll 1
-      for (int step = 0; step + 1 < tiles; ++step) {
-        ptx::cp_async_wait<0>();
-        __syncthreads();  // V of this step and K of the next are complete; K of this step and V of the last are read
-        load_values(step + 1);
-        if (step + 2 < tiles) load_keys(step + 2);
-        ptx::cp_async_commit();
-        if (step < work.masked_tiles) mask(step);
-        softmax.update_max(s, o);
-        std::uint32_t p[kN / 2][kM][4];
-#pragma unroll
-        for (int n = 0; n < kN; n += 2) {
-          softmax.template exponentials<T>(s, n, p[n / 2]);
-          // The chunk is packed; its accumulators take the scores of the next tile.
-#pragma unroll
-          for (int m = 0; m < kM; ++m) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) s[m][n][i] = s[m][n + 1][i] = 0.0f;
-          }
-#pragma unroll
-          for (int kk = 0; kk < kK; ++kk) {
-            std::uint32_t b[4];
-            ptx::ldmatrix_x4(b, stage_of(step + 1) + k_lane + (n * 8 * kTilePitch + kk * 16) * 2);
-#pragma unroll
-            for (int m = 0; m < kM; ++m) {
-              ptx::mma_m16n8k16<T>(s[m][n], q_fragments.f[m][kk], b[0], b[1]);
-              ptx::mma_m16n8k16<T>(s[m][n + 1], q_fragments.f[m][kk], b[2], b[3]);
-            }
-          }
-        }
-        product_ab<T, kTilePitch>(o, p, stage_of(step) + v_lane);
-      }
+    for (int step = 0; step < tiles; ++step) {
       ptx::cp_async_wait<0>();
-      __syncthreads();  // the last V is complete
-      if (tiles - 1 < work.masked_tiles) mask(tiles - 1);
+      __syncthreads();  // this step's K and V are complete, and no warp reads the other stage any more
+      if (step + 1 < tiles) {
+        load_keys(step + 1);
+        load_values(step + 1);
+        ptx::cp_async_commit();
+      }
+      const std::uint32_t stage = stage_of(step);
+      clear(s);
+      if constexpr (Traits::kQueriesInRegisters) {
+        product_abt<T, kTilePitch>(s, q_fragments, stage + k_lane);
+      } else {
+        product_abt<T, kTilePitch, kTilePitch, kK>(s, q_lane, stage + k_lane);
+      }
+      if (step < work.masked_tiles) mask(step);
       softmax.update_max(s, o);
 #pragma unroll
       for (int n = 0; n < kN; n += 2) {
         std::uint32_t p[kM][4];
         softmax.template exponentials<T>(s, n, p);
-        product_ab_step<T, kTilePitch>(o, p, stage_of(tiles - 1) + v_lane + n * 8 * kTilePitch * 2);
+        product_ab_step<T, kTilePitch>(o, p, stage + v_lane + n * 8 * kTilePitch * 2);
       }
     }
   }

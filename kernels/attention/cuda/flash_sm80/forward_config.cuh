@@ -11,23 +11,23 @@ struct ForwardConfig;
 
 template <class T, bool kVector>
 struct ForwardConfig<T, 32, kVector> {
-  using Traits = ForwardTraits<T, 32, 128, 64, 4, 3, true, false, kVector>;
+  using Traits = ForwardTraits<T, 32, 128, 64, 4, 3, true, kVector>;
 };
 template <class T, bool kVector>
 struct ForwardConfig<T, 64, kVector> {
-  using Traits = ForwardTraits<T, 64, 128, 64, 4, 2, true, false, kVector>;
+  using Traits = ForwardTraits<T, 64, 128, 64, 4, 2, true, kVector>;
 };
 template <class T, bool kVector>
 struct ForwardConfig<T, 96, kVector> {
-  using Traits = ForwardTraits<T, 96, 64, 64, 4, 3, false, false, kVector>;
+  using Traits = ForwardTraits<T, 96, 64, 64, 4, 3, false, kVector>;
 };
 template <class T, bool kVector>
 struct ForwardConfig<T, 128, kVector> {
-  using Traits = ForwardTraits<T, 128, 128, 64, 4, 2, false, false, kVector>;
+  using Traits = ForwardTraits<T, 128, 128, 64, 4, 2, false, kVector>;
 };
 template <class T, bool kVector>
 struct ForwardConfig<T, 256, kVector> {
-  using Traits = ForwardTraits<T, 256, 128, 64, 8, 1, false, false, kVector>;
+  using Traits = ForwardTraits<T, 256, 128, 64, 8, 1, false, kVector>;
 };
 
 template <class T, int kHeadDim, bool kVector>

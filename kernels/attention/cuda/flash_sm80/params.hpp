@@ -49,7 +49,9 @@ struct ForwardParams {
   Schedule schedule;
   ConstTensorView q, k, v;
   TensorView o;
-  float* lse = nullptr;  ///< (batch, num_heads, seq_len)
+  float* lse = nullptr;       ///< (batch, num_heads, seq_len)
+  float* lse_rest = nullptr;  ///< tf32 kernels, may be null: what lse lost when it was rounded, in the same layout
+  bool vector = false;        ///< tf32 kernels: rows of all operands are 16-byte aligned, and so is head_dim
 };
 
 struct BackwardParams {
@@ -57,11 +59,13 @@ struct BackwardParams {
   Schedule schedule;
   ConstTensorView q, k, v, o, d_o;
   const float* lse = nullptr;
+  const float* lse_rest = nullptr;  ///< tf32 kernels, may be null: the forward's
+  bool vector = false;              ///< as in ForwardParams
   TensorView dq, dk, dv;
   bool deterministic = false;  ///< the additions into dq_accumulator take turns, in key-block order
 
-  // Workspace; layouts in backward.cuh.
-  float* row_stats = nullptr;       ///< LSE in powers of two and D = rowsum(O * dO)
+  // Workspace; layouts in backward_rows.cuh and tf32_backward_rows.cuh.
+  float* row_stats = nullptr;       ///< LSE and D = rowsum(O * dO)
   float* dq_accumulator = nullptr;  ///< fp32
   int* turns = nullptr;             ///< one a query tile; null when not deterministic
 };

@@ -1,4 +1,5 @@
-// flash_cuda_bench: compares tile variants of the flash_sm80 kernels in one run, first for truth, then for speed.
+// flash_cuda_bench: the flash_sm80 kernels for 16-bit types alone, first for truth, then for speed. A tile variant
+// under comparison goes into forward_variants() or backward_variants() beside the product's kernel.
 //
 //     flash_cuda_bench [--check] [--time fa|notes|quick] [--pass fwd|bwd|both] [--only SUBSTRING] [--budget SECONDS]
 //
@@ -19,15 +20,34 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "kernels/attention/cuda/flash_sm80/backward_config.cuh"
 #include "kernels/attention/cuda/flash_sm80/check_cuda.hpp"
+#include "kernels/attention/cuda/flash_sm80/kernels.hpp"
 #include "kernels/attention/dev/flash_cuda_bench/reference.cuh"
-#include "kernels/attention/dev/flash_cuda_bench/variants.hpp"
 
 namespace warpmeter::attention::flash_bench {
 namespace {
 
 using flash_sm80::check_cuda;
 using T = __nv_bfloat16;
+
+struct ForwardVariant {
+  flash_sm80::ForwardKernel kernel;
+};
+struct BackwardVariant {
+  flash_sm80::BackwardKernel kernel;
+  int rows_m;  // queries a step: the layout of the row statistics
+};
+
+std::vector<ForwardVariant> forward_variants(int head_dim) {
+  return {{flash_sm80::forward_kernel(DType::bf16, head_dim, true)}};
+}
+
+std::vector<BackwardVariant> backward_variants(int head_dim) {
+  const int rows_m = head_dim == 64 ? flash_sm80::BackwardConfig<T, 64, true>::Traits::kRowsM
+                                    : flash_sm80::BackwardConfig<T, 128, true>::Traits::kRowsM;
+  return {{flash_sm80::backward_kernel(DType::bf16, head_dim, true), rows_m}};
+}
 
 struct DeviceBytes {
   void* data = nullptr;
@@ -422,8 +442,8 @@ int run(int argc, char** argv) {
     }
   }
   for (const int d : {64, 128}) {
-    const auto forward = select(options, d == 64 ? forward_variants_d64() : forward_variants_d128());
-    const auto backward = select(options, d == 64 ? backward_variants_d64() : backward_variants_d128());
+    const auto forward = select(options, forward_variants(d));
+    const auto backward = select(options, backward_variants(d));
     if (options.check) {
       for (const auto& [sq, sk] : {std::pair{1, 1}, {3, 799}, {799, 3}, {113, 203}, {1023, 1024}}) {
         for (const bool causal : {false, true}) check_case({2, 4, 2, sq, sk, d, causal, false}, forward, backward);

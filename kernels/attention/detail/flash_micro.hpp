@@ -123,21 +123,24 @@ template <int MR, int NV, ALayout layout, CMode mode>
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i) {
 #pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) {
-      if constexpr (mode == CMode::store) {
-        acc[i][v] = Vec{};
-      } else if constexpr (mode == CMode::add) {
-        acc[i][v] = load(c + i * ldc + v * kWidth);
-      } else {
-        acc[i][v] = load(c + i * ldc + v * kWidth) * row_scale[i];
-      }
-    }
+    for (int v = 0; v < NV; ++v) acc[i][v] = Vec{};
   }
   multiply<MR, NV, layout>(a, lda, b, ldb, depth, acc);
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i) {
 #pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) store(c + i * ldc + v * kWidth, acc[i][v]);
+    for (int v = 0; v < NV; ++v) {
+      // A block's terms are summed before they meet the running sum: over 65,536 of them one by one fp32 would lose
+      // its fifth digit.
+      float* at = c + i * ldc + v * kWidth;
+      if constexpr (mode == CMode::store) {
+        store(at, acc[i][v]);
+      } else if constexpr (mode == CMode::add) {
+        store(at, load(at) + acc[i][v]);
+      } else {
+        store(at, fma(load(at), broadcast(row_scale[i]), acc[i][v]));
+      }
+    }
   }
 }
 

@@ -79,6 +79,20 @@ TEST(FlashCpu, BitsDoNotDependOnThreads) {
   }
 }
 
+/// Sums of 65,536 terms keep five digits: a block's terms are summed before they meet the running sum.
+TEST(FlashCpu, LongSumsKeepTheirDigits) {
+  conformance::Case c;
+  c.problem.causal = false;
+  c.problem.head_dim = 16;
+  for (const bool many_queries : {true, false}) {
+    c.problem.seq_len = many_queries ? 65536 : 16;
+    c.problem.kv_len = many_queries ? 16 : 65536;
+    for (const char* name : {"flash", "flash_two_pass"}) {
+      EXPECT_TRUE(conformance::run(conformance::Subject(DeviceKind::cpu, name), c)) << name;
+    }
+  }
+}
+
 /// A query with one visible key has P = 1 whatever its score: its share of every score gradient is exactly 0.
 TEST(FlashCpu, OneKeyHasNoScoreGradient) {
   for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {

@@ -123,7 +123,7 @@ class CachedMatmul final : public CachedMatmulWorkload {
     WM_CHECK(num_threads() == workers(), "the thread count changed since the operands were made");
     parallel_for(pieces(), [&](std::int64_t, int worker) {
       const Operands& operands = operands_[static_cast<std::size_t>(worker)];
-      for (std::int64_t i = 0; i < products_; ++i) kernel_.multiply(operands.a(), operands.b(), operands.c());
+      kernel_.multiply(operands.a(), operands.b(), operands.c(), products_);
     });
   }
 

@@ -23,18 +23,14 @@ static_assert(sizeof(TileConfig) == 64);
 constexpr TileConfig kTileConfig;
 
 /// Tiles 0 to 3 are C, 4 and 5 A's, 6 and 7 B's.
-void multiply(const void* a_data, const void* b_data, float* c) {
-  const auto* const a = static_cast<const std::uint16_t*>(a_data);
-  const auto* const b = static_cast<const std::uint32_t*>(b_data);
+[[gnu::always_inline]] inline void multiply_once(const std::uint16_t* a, const std::uint32_t* b, float* c) {
   constexpr std::int64_t kABytes = kDepth * 2, kBBytes = kColumns * 4, kCBytes = kColumns * 4;
-  // GCC's tile loads do not say that they read memory: the operands must be there before the first one.
-  __asm__ volatile("" ::: "memory");
-  _tile_loadconfig(&kTileConfig);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
   for (std::int64_t pass = 0; pass < kPasses; ++pass) {
+#pragma GCC unroll 1
     for (std::int64_t k = 0; k < kDepth; k += kDepthStep) {
       _tile_loadd(4, a + k, kABytes);
       _tile_loadd(6, b + k / 2 * kColumns, kBBytes);
@@ -50,6 +46,15 @@ void multiply(const void* a_data, const void* b_data, float* c) {
   _tile_stored(1, c + kTile, kCBytes);
   _tile_stored(2, c + kTile * kColumns, kCBytes);
   _tile_stored(3, c + kTile * kColumns + kTile, kCBytes);
+}
+
+void multiply(const void* a, const void* b, float* c, std::int64_t times) {
+  // GCC's tile loads do not say that they read memory: the operands must be there before the first one.
+  __asm__ volatile("" ::: "memory");
+  _tile_loadconfig(&kTileConfig);
+  for (std::int64_t i = 0; i < times; ++i) {
+    multiply_once(static_cast<const std::uint16_t*>(a), static_cast<const std::uint32_t*>(b), c);
+  }
   _tile_release();
 }
 
@@ -69,7 +74,7 @@ using Words = std::uint32_t __attribute__((vector_size(64)));
   return result;
 }
 
-void multiply(const void* a_data, const void* b_data, float* c_data) {
+[[gnu::noinline]] void multiply_once(const void* a_data, const void* b_data, float* c_data) {
   auto* const __restrict b = static_cast<const std::uint32_t*>(b_data);
   for (int group = 0; group < kGroups; ++group) {
     auto* const __restrict a = static_cast<const std::uint16_t*>(a_data) + group * kGroupRows * kDepth;
@@ -96,6 +101,10 @@ void multiply(const void* a_data, const void* b_data, float* c_data) {
       for (int v = 0; v < kVectors; ++v) __builtin_memcpy(c + i * kColumns + v * kWidth, &sums[i][v], sizeof(Vec));
     }
   }
+}
+
+void multiply(const void* a, const void* b, float* c, std::int64_t times) {
+  for (std::int64_t i = 0; i < times; ++i) multiply_once(a, b, c);
 }
 
 #endif

@@ -41,7 +41,7 @@ constexpr std::int64_t kColumns = kVectors * kWidth, kDepth = 64, kPasses = 4;
 #endif
 }
 
-void multiply(const void* a_data, const void* b_data, float* c_data) {
+[[gnu::noinline]] void multiply_once(const void* a_data, const void* b_data, float* c_data) {
   auto* const __restrict b = static_cast<const float*>(b_data);
   for (int group = 0; group < kGroups; ++group) {
     auto* const __restrict a = static_cast<const float*>(a_data) + group * kRows * kDepth;
@@ -66,6 +66,10 @@ void multiply(const void* a_data, const void* b_data, float* c_data) {
       for (int v = 0; v < kVectors; ++v) __builtin_memcpy(c + i * kColumns + v * kWidth, &sums[i][v], sizeof(Vec));
     }
   }
+}
+
+void multiply(const void* a, const void* b, float* c, std::int64_t times) {
+  for (std::int64_t i = 0; i < times; ++i) multiply_once(a, b, c);
 }
 
 #define WM_TEXT_OF(word) #word

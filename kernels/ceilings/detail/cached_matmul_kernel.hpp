@@ -10,9 +10,10 @@ struct CachedMatmulKernel {
   bool is_bf16;
   std::int64_t rows, columns, depth, passes;  ///< see CachedMatmulWorkload::Tile
   double call_flops;                          ///< a thread's part of a call: some hundredths of a second or less
-  /// C = passes * A B. A is (rows, depth), C is (rows, columns) in fp32, both row-major. B is (depth, columns), fp32
-  /// row-major, or bf16 in pairs of rows: ((row / 2) * columns + column) * 2 + row % 2. All on cache lines.
-  void (*multiply)(const void* a, const void* b, float* c);
+  /// C = passes * A B, made `times` times anew. A is (rows, depth), C is (rows, columns) in fp32, both row-major. B is
+  /// (depth, columns), fp32 row-major, or bf16 in pairs of rows: ((row / 2) * columns + column) * 2 + row % 2. All on
+  /// cache lines.
+  void (*multiply)(const void* a, const void* b, float* c, std::int64_t times);
 
   [[nodiscard]] double flops() const {
     return 2.0 * static_cast<double>(rows * columns) * static_cast<double>(depth * passes);

@@ -106,8 +106,9 @@ TEST_F(CachedMatmul, MultipliesWithEmulatedTiles) {
 std::atomic<std::int64_t> products{0};
 
 TEST_F(CachedMatmul, AmountIsWhatWasDone) {
-  constexpr CachedMatmulKernel kCounting = {"counting", false, 4, 8,
-                                            16,         2,     0, [](const void*, const void*, float*) { ++products; }};
+  constexpr CachedMatmulKernel kCounting = {
+      "counting", false, 4, 8,
+      16,         2,     0, [](const void*, const void*, float*, std::int64_t times) { products += times; }};
   const int before = num_threads();
   for (const int threads : {1, 3}) {
     set_num_threads(threads);

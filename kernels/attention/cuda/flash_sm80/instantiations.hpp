@@ -18,4 +18,13 @@ extern const BackwardKernel kBackwardFp16D32, kBackwardFp16D64, kBackwardFp16D96
 extern const BackwardKernel kBackwardFp16D32Elements, kBackwardFp16D64Elements, kBackwardFp16D96Elements,
     kBackwardFp16D128Elements, kBackwardFp16D256Elements;
 
+extern const ForwardKernel kForwardFp32D16, kForwardFp32D32, kForwardFp32D64, kForwardFp32D128, kForwardFp32D256;
+extern const ForwardKernel kForwardTf32D16, kForwardTf32D32, kForwardTf32D64, kForwardTf32D128, kForwardTf32D256;
+extern const BackwardKernel kBackwardFp32D16, kBackwardFp32D32, kBackwardFp32D64, kBackwardFp32D128, kBackwardFp32D256;
+extern const BackwardKernel kBackwardTf32D16, kBackwardTf32D32, kBackwardTf32D64, kBackwardTf32D128, kBackwardTf32D256;
+extern const BackwardKernel kTwoPassFp32D64, kTwoPassFp32D128, kTwoPassFp32D256;
+extern const BackwardKernel kTwoPassTf32D64, kTwoPassTf32D128, kTwoPassTf32D256;
+extern const BackwardKernel kTwoPassBf16D64, kTwoPassBf16D128, kTwoPassBf16D256;
+extern const BackwardKernel kTwoPassFp16D64, kTwoPassFp16D128, kTwoPassFp16D256;
+
 }  // namespace warpmeter::attention::flash_sm80

@@ -56,6 +56,34 @@ constexpr Entry<BackwardKernel> kBackwardFp16Elements[] = {{32, &kBackwardFp16D3
                                                            {96, &kBackwardFp16D96Elements},
                                                            {128, &kBackwardFp16D128Elements},
                                                            {256, &kBackwardFp16D256Elements}};
+constexpr Entry<ForwardKernel> kForwardFp32[] = {{16, &kForwardFp32D16},
+                                                 {32, &kForwardFp32D32},
+                                                 {64, &kForwardFp32D64},
+                                                 {128, &kForwardFp32D128},
+                                                 {256, &kForwardFp32D256}};
+constexpr Entry<BackwardKernel> kBackwardFp32[] = {{16, &kBackwardFp32D16},
+                                                   {32, &kBackwardFp32D32},
+                                                   {64, &kBackwardFp32D64},
+                                                   {128, &kBackwardFp32D128},
+                                                   {256, &kBackwardFp32D256}};
+constexpr Entry<ForwardKernel> kForwardTf32[] = {{16, &kForwardTf32D16},
+                                                 {32, &kForwardTf32D32},
+                                                 {64, &kForwardTf32D64},
+                                                 {128, &kForwardTf32D128},
+                                                 {256, &kForwardTf32D256}};
+constexpr Entry<BackwardKernel> kBackwardTf32[] = {{16, &kBackwardTf32D16},
+                                                   {32, &kBackwardTf32D32},
+                                                   {64, &kBackwardTf32D64},
+                                                   {128, &kBackwardTf32D128},
+                                                   {256, &kBackwardTf32D256}};
+constexpr Entry<BackwardKernel> kTwoPassFp32[] = {
+    {64, &kTwoPassFp32D64}, {128, &kTwoPassFp32D128}, {256, &kTwoPassFp32D256}};
+constexpr Entry<BackwardKernel> kTwoPassTf32[] = {
+    {64, &kTwoPassTf32D64}, {128, &kTwoPassTf32D128}, {256, &kTwoPassTf32D256}};
+constexpr Entry<BackwardKernel> kTwoPassBf16[] = {
+    {64, &kTwoPassBf16D64}, {128, &kTwoPassBf16D128}, {256, &kTwoPassBf16D256}};
+constexpr Entry<BackwardKernel> kTwoPassFp16[] = {
+    {64, &kTwoPassFp16D64}, {128, &kTwoPassFp16D128}, {256, &kTwoPassFp16D256}};
 
 template <class Table>
 const auto& smallest_that_fits(const Table& table, int head_dim) {
@@ -69,15 +97,45 @@ const auto& smallest_that_fits(const Table& table, int head_dim) {
 }  // namespace
 
 const ForwardKernel& forward_kernel(DType dtype, int head_dim, bool vector) {
-  WM_CHECK(is_16bit(dtype), "these kernels take bf16 and fp16");
-  if (vector) return smallest_that_fits(dtype == DType::bf16 ? kForwardBf16 : kForwardFp16, head_dim);
-  return smallest_that_fits(dtype == DType::bf16 ? kForwardBf16Elements : kForwardFp16Elements, head_dim);
+  switch (dtype) {
+    case DType::fp32:
+      return smallest_that_fits(kForwardFp32, head_dim);
+    case DType::tf32:
+      return smallest_that_fits(kForwardTf32, head_dim);
+    case DType::bf16:
+      return smallest_that_fits(vector ? kForwardBf16 : kForwardBf16Elements, head_dim);
+    default:
+      WM_CHECK(dtype == DType::fp16, "these kernels take fp32, tf32, bf16 and fp16");
+      return smallest_that_fits(vector ? kForwardFp16 : kForwardFp16Elements, head_dim);
+  }
 }
 
 const BackwardKernel& backward_kernel(DType dtype, int head_dim, bool vector) {
-  WM_CHECK(is_16bit(dtype), "these kernels take bf16 and fp16");
-  if (vector) return smallest_that_fits(dtype == DType::bf16 ? kBackwardBf16 : kBackwardFp16, head_dim);
-  return smallest_that_fits(dtype == DType::bf16 ? kBackwardBf16Elements : kBackwardFp16Elements, head_dim);
+  switch (dtype) {
+    case DType::fp32:
+      return smallest_that_fits(kBackwardFp32, head_dim);
+    case DType::tf32:
+      return smallest_that_fits(kBackwardTf32, head_dim);
+    case DType::bf16:
+      return smallest_that_fits(vector ? kBackwardBf16 : kBackwardBf16Elements, head_dim);
+    default:
+      WM_CHECK(dtype == DType::fp16, "these kernels take fp32, tf32, bf16 and fp16");
+      return smallest_that_fits(vector ? kBackwardFp16 : kBackwardFp16Elements, head_dim);
+  }
+}
+
+const BackwardKernel& two_pass_kernel(DType dtype, int head_dim) {
+  switch (dtype) {
+    case DType::fp32:
+      return smallest_that_fits(kTwoPassFp32, head_dim);
+    case DType::tf32:
+      return smallest_that_fits(kTwoPassTf32, head_dim);
+    case DType::bf16:
+      return smallest_that_fits(kTwoPassBf16, head_dim);
+    default:
+      WM_CHECK(dtype == DType::fp16, "these kernels take fp32, tf32, bf16 and fp16");
+      return smallest_that_fits(kTwoPassFp16, head_dim);
+  }
 }
 
 }  // namespace warpmeter::attention::flash_sm80

@@ -19,9 +19,12 @@ struct BackwardKernel {
   BackwardWorkspace (*workspace)(const Shape& shape, bool deterministic);
 };
 
-/// The kernel for a 16-bit type and head dim: the smallest compiled one that head_dim fits. `vector`: every row of
-/// every operand is 16-byte aligned and head_dim is a multiple of 8; else a kernel that copies element by element.
+/// The kernel for a type and head dim: the smallest compiled one that head_dim fits. `vector`: every row of every
+/// operand is 16-byte aligned and so is head_dim; else 16-bit types have kernels that copy element by element, and
+/// those for fp32 and tf32, the same ones, want to know by params.vector.
 [[nodiscard]] const ForwardKernel& forward_kernel(DType dtype, int head_dim, bool vector);
 [[nodiscard]] const BackwardKernel& backward_kernel(DType dtype, int head_dim, bool vector);
+/// The backward in two passes; alignment by params.vector.
+[[nodiscard]] const BackwardKernel& two_pass_kernel(DType dtype, int head_dim);
 
 }  // namespace warpmeter::attention::flash_sm80

@@ -12,6 +12,12 @@ __device__ __forceinline__ void cp_async_16(std::uint32_t destination, const voi
                : "memory");
 }
 
+/// The same for one 4-byte element.
+__device__ __forceinline__ void cp_async_4(std::uint32_t destination, const void* source, std::uint32_t source_bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(destination), "l"(source), "r"(source_bytes)
+               : "memory");
+}
+
 /// Closes the group of copies issued by this thread since the last commit.
 __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");

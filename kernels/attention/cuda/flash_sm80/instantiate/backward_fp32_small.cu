@@ -1,0 +1,10 @@
+#include "kernels/attention/cuda/flash_sm80/instantiations.hpp"
+#include "kernels/attention/cuda/flash_sm80/tf32_config.cuh"
+
+namespace warpmeter::attention::flash_sm80 {
+
+const BackwardKernel kBackwardFp32D16 = make_tf32_backward_kernel<float, true, 16>("flash_sm80_d16_fp32");
+const BackwardKernel kBackwardFp32D32 = make_tf32_backward_kernel<float, true, 32>("flash_sm80_d32_fp32");
+const BackwardKernel kBackwardFp32D64 = make_tf32_backward_kernel<float, true, 64>("flash_sm80_d64_fp32");
+
+}  // namespace warpmeter::attention::flash_sm80

@@ -1,0 +1,79 @@
+#pragma once
+
+#include "kernels/attention/cuda/flash_sm80/kernels.hpp"
+#include "kernels/attention/cuda/flash_sm80/tf32_backward.cuh"
+#include "kernels/attention/cuda/flash_sm80/tf32_forward.cuh"
+#include "kernels/attention/cuda/flash_sm80/tf32_query_gradient.cuh"
+
+/// The tiles that the tf32 kernels use, by head dim: as many warps an SM as shared memory and registers allow, eight or
+/// more. How they compare with others: dev/flash_sm80.md.
+namespace warpmeter::attention::flash_sm80 {
+
+template <class T, bool kSplit, int kHeadDim>
+struct Tf32Config;
+
+// Forward: rows, keys, warps, blocks an SM. Backward: queries, keys, column warps, blocks an SM.
+template <class T, bool kSplit>
+struct Tf32Config<T, kSplit, 16> {
+  using Forward = Tf32ForwardTraits<T, kSplit, 16, 64, 64, 4, 4>;
+  using Backward = Tf32BackwardTraits<T, kSplit, 16, 64, 64, 1, 3, true>;
+};
+template <class T, bool kSplit>
+struct Tf32Config<T, kSplit, 32> {
+  using Forward = Tf32ForwardTraits<T, kSplit, 32, 64, 64, 4, 4>;
+  using Backward = Tf32BackwardTraits<T, kSplit, 32, 32, 64, 1, 4, true>;
+};
+template <class T, bool kSplit>
+struct Tf32Config<T, kSplit, 64> {
+  using Forward = Tf32ForwardTraits<T, kSplit, 64, 64, 32, 4, 4>;
+  using Backward = Tf32BackwardTraits<T, kSplit, 64, 32, 64, 1, 2, true>;
+};
+template <class T, bool kSplit>
+struct Tf32Config<T, kSplit, 128> {
+  using Forward = Tf32ForwardTraits<T, kSplit, 128, 64, 32, 4, 2>;
+  using Backward = Tf32BackwardTraits<T, kSplit, 128, 32, 128, 1, 1, true>;
+};
+template <class T, bool kSplit>
+struct Tf32Config<T, kSplit, 256> {
+  using Forward = Tf32ForwardTraits<T, kSplit, 256, 64, 16, 4, 1>;
+  using Backward = Tf32BackwardTraits<T, kSplit, 256, 16, 64, 2, 1, true>;
+};
+
+/// The two-pass backward is not tuned: three head dims.
+template <class T, bool kSplit, int kHeadDim>
+struct TwoPassConfig;
+template <class T, bool kSplit>
+struct TwoPassConfig<T, kSplit, 64> {
+  using Query = Tf32QueryGradientTraits<T, kSplit, 64, 64, 32, 2>;
+  using Key = Tf32BackwardTraits<T, kSplit, 64, 32, 64, 1, 2, false>;
+};
+template <class T, bool kSplit>
+struct TwoPassConfig<T, kSplit, 128> {
+  using Query = Tf32QueryGradientTraits<T, kSplit, 128, 64, 32, 1>;
+  using Key = Tf32BackwardTraits<T, kSplit, 128, 32, 128, 1, 1, false>;
+};
+template <class T, bool kSplit>
+struct TwoPassConfig<T, kSplit, 256> {
+  using Query = Tf32QueryGradientTraits<T, kSplit, 256, 64, 16, 1>;
+  using Key = Tf32BackwardTraits<T, kSplit, 256, 16, 64, 2, 1, false>;
+};
+
+template <class T, bool kSplit, int kHeadDim>
+constexpr ForwardKernel make_tf32_forward_kernel(const char* name) {
+  return {name, launch_tf32_forward<typename Tf32Config<T, kSplit, kHeadDim>::Forward>};
+}
+
+template <class T, bool kSplit, int kHeadDim>
+constexpr BackwardKernel make_tf32_backward_kernel(const char* name) {
+  using Traits = typename Tf32Config<T, kSplit, kHeadDim>::Backward;
+  return {name, launch_tf32_backward<Traits>, tf32_backward_workspace<Traits>};
+}
+
+template <class T, bool kSplit, int kHeadDim>
+constexpr BackwardKernel make_two_pass_kernel(const char* name) {
+  using Config = TwoPassConfig<T, kSplit, kHeadDim>;
+  return {name, launch_two_pass_backward<typename Config::Query, typename Config::Key>,
+          tf32_backward_workspace<typename Config::Key>};
+}
+
+}  // namespace warpmeter::attention::flash_sm80

@@ -1,0 +1,299 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels/attention/cuda/flash_sm80/tile.cuh"
+#include "kernels/attention/cuda/flash_sm80/warp_tile.cuh"
+#include "kernels/attention/cuda/ptx/cp_async.cuh"
+#include "kernels/attention/cuda/ptx/ldmatrix.cuh"
+#include "kernels/attention/cuda/ptx/mma.cuh"
+#include "kernels/attention/cuda/ptx/shared_address.cuh"
+#include "kernels/attention/cuda/ptx/tf32.cuh"
+
+/// Tiles of fp32 in shared memory and products on mma.sync.m16n8k8 with tf32 operands.
+///
+/// kSplit (3xTF32): an operand is big + small, two tf32 numbers that hold 22 bits, and a product is big big + big small
+/// + small big: fp32 accuracy. Otherwise operands are rounded to tf32 once. 16-bit operands are exact in tf32.
+///
+/// A tile is rows x kHeadDim floats with a row pitch of kHeadDim + 4: an odd number of 16-byte units, so that ldmatrix
+/// (a row of 16 bytes is four floats) has no bank conflicts. There is no transposing load for 32-bit elements; a
+/// product over the rows of a tile takes row 2t as element t of a k step and row 2t + 1 as element t + 4, on both
+/// sides. Then lanes (g, t) read rows 8 banks apart, without conflicts, and an accumulator is an A operand as it
+/// stands.
+namespace warpmeter::attention::flash_sm80 {
+
+/// Scores of fp32 operands are split in tf32 as well: the exponential makes of an absolute error of a score a relative
+/// one of P, and sums of few large terms would miss 1e-3.
+template <class T>
+constexpr bool kSplitScores = sizeof(T) == 4;
+
+template <int kColumns>
+constexpr int kTf32Pitch = kColumns + 4;
+
+__device__ __forceinline__ float to_float(float x) {
+  return x;
+}
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+__device__ __forceinline__ float to_float(__half x) {
+  return __half2float(x);
+}
+
+/// Four elements, 4 * sizeof(T)-byte aligned.
+__device__ __forceinline__ void load_four(const float* source, float (&x)[4]) {
+  const float4 f = *reinterpret_cast<const float4*>(source);
+  x[0] = f.x;
+  x[1] = f.y;
+  x[2] = f.z;
+  x[3] = f.w;
+}
+template <class T>
+__device__ __forceinline__ void load_four(const T* source, float (&x)[4]) {
+  const uint2 packed = *reinterpret_cast<const uint2*>(source);
+  const float2 low = ptx::unpack2<T>(packed.x), high = ptx::unpack2<T>(packed.y);
+  x[0] = low.x;
+  x[1] = low.y;
+  x[2] = high.x;
+  x[3] = high.y;
+}
+
+/// Starts the copy of `rows` rows (0..kRows) of `head_dim` elements into the tile, as fp32; `source` is row 0. The rest
+/// of the tile becomes zero and is not read from global memory. fp32 is copied asynchronously and the caller commits;
+/// 16-bit elements are converted on the way and stored when the function returns.
+template <class T, int kHeadDim, int kRows, int kThreads>
+__device__ __forceinline__ void load_tf32_tile(std::uint32_t tile, const T* source, std::int64_t row_stride, int rows,
+                                               int head_dim, bool vector, int thread) {
+  constexpr int kPieces = kHeadDim / 4;
+#pragma unroll 1
+  for (int i = thread; i < kRows * kPieces; i += kThreads) {
+    const int row = i / kPieces, column = i % kPieces * 4;
+    const std::uint32_t destination = tile + (row * kTf32Pitch<kHeadDim> + column) * 4;
+    const int columns = row < rows ? head_dim - column : 0;
+    const T* const from = source + row * row_stride + column;
+    if constexpr (sizeof(T) == 4) {
+      if (vector) {
+        ptx::cp_async_16(destination, columns > 0 ? from : source, columns > 0 ? 16 : 0);
+      } else {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          ptx::cp_async_4(destination + e * 4, e < columns ? from + e : source, e < columns ? 4 : 0);
+        }
+      }
+    } else {
+      float x[4] = {0, 0, 0, 0};
+      if (vector) {
+        if (columns > 0) load_four(from, x);
+      } else {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          if (e < columns) x[e] = to_float(from[e]);
+        }
+      }
+      ptx::store_shared_v4(destination, __float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
+                           __float_as_uint(x[3]));
+    }
+  }
+}
+
+__device__ __forceinline__ void store_two(float* row, float a, float b) {
+  *reinterpret_cast<float2*>(row) = make_float2(a, b);
+}
+template <class T>
+__device__ __forceinline__ void store_two(T* row, float a, float b) {
+  *reinterpret_cast<std::uint32_t*>(row) = ptx::pack2<T>(a, b);
+}
+__device__ __forceinline__ void store_one(float* row, float a) {
+  *row = a;
+}
+template <class T>
+__device__ __forceinline__ void store_one(T* row, float a) {
+  const std::uint32_t packed = ptx::pack2<T>(a, a);
+  *reinterpret_cast<std::uint16_t*>(row) = static_cast<std::uint16_t>(packed);
+}
+
+/// Elements `column` and `column + 1` (even) of a row that ends at head_dim.
+template <class T>
+__device__ __forceinline__ void store_pair(T* row, int column, int head_dim, bool vector, float a, float b) {
+  if (vector) {
+    if (column < head_dim) store_two(row + column, a, b);
+  } else {
+    if (column < head_dim) store_one(row + column, a);
+    if (column + 1 < head_dim) store_one(row + column + 1, b);
+  }
+}
+
+/// kCount registers of an operand, as tf32.
+template <bool kSplit, int kCount>
+struct Tf32Operand {
+  std::uint32_t big[kCount];
+  std::uint32_t small[kSplit ? kCount : 1];
+
+  __device__ __forceinline__ void set(int i, float x) {
+    big[i] = ptx::to_tf32(x);
+    if constexpr (kSplit) small[i] = __float_as_uint(x - __uint_as_float(big[i]));
+  }
+  __device__ __forceinline__ void set(int i, std::uint32_t bits) { set(i, __uint_as_float(bits)); }
+};
+
+/// acc[m][n] += a[m] b[n] for one k step; the small terms first.
+template <bool kSplit, int kM, int kN, int kAccN>
+__device__ __forceinline__ void tf32_step(float (&acc)[kM][kAccN][4], int first_n,
+                                          const Tf32Operand<kSplit, 4> (&a)[kM],
+                                          const Tf32Operand<kSplit, 2> (&b)[kN]) {
+  if constexpr (kSplit) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int m = 0; m < kM; ++m) ptx::mma_m16n8k8_tf32(acc[m][first_n + n], a[m].small, b[n].big[0], b[n].big[1]);
+    }
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int m = 0; m < kM; ++m) ptx::mma_m16n8k8_tf32(acc[m][first_n + n], a[m].big, b[n].small[0], b[n].small[1]);
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kN; ++n) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) ptx::mma_m16n8k8_tf32(acc[m][first_n + n], a[m].big, b[n].big[0], b[n].big[1]);
+  }
+}
+
+/// Byte offset of this lane's row for an A operand (rows x k), stored row by row.
+template <int kPitchA>
+__device__ __forceinline__ std::uint32_t tf32_a_lane_offset(int lane) {
+  return ((lane % 16) * kPitchA + (lane / 16) * 4) * 4;
+}
+/// ... for a B operand (k x n) stored as n rows of k elements: two 8-wide n tiles a load.
+template <int kPitchB>
+__device__ __forceinline__ std::uint32_t tf32_b_lane_offset(int lane) {
+  return ((lane % 8 + (lane / 16) * 8) * kPitchB + ((lane / 8) % 2) * 4) * 4;
+}
+/// ... for an operand of a product over the rows of the tile.
+template <int kTilePitch>
+__device__ __forceinline__ std::uint32_t tf32_rows_lane_offset(int lane) {
+  return ((lane % 4) * 2 * kTilePitch + lane / 4) * 4;
+}
+
+/// Column tiles that a product works on at a time: enough independent sums for the tensor cores' latency.
+template <int kN>
+constexpr int kTf32Group = kN % 4 == 0   ? 4
+                           : kN % 2 == 0 ? 2
+                                         : 1;
+
+/// acc += A B^T over kK k steps of 8, A (16 kM rows) and B (8 kN rows) both stored row by row.
+template <bool kSplit, int kPitchA, int kPitchB, int kK, int kM, int kN>
+__device__ __forceinline__ void tf32_product_abt(float (&acc)[kM][kN][4], std::uint32_t a_lane, std::uint32_t b_lane) {
+  static_assert(kN % 2 == 0);
+  constexpr int kGroup = kTf32Group<kN>;
+#pragma unroll 2
+  for (int k = 0; k < kK; ++k) {
+    Tf32Operand<kSplit, 4> a[kM];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      std::uint32_t bits[4];
+      ptx::ldmatrix_x4(bits, a_lane + (m * 16 * kPitchA + k * 8) * 4);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[m].set(i, bits[i]);
+    }
+#pragma unroll
+    for (int first = 0; first < kN; first += kGroup) {
+      Tf32Operand<kSplit, 2> b[kGroup];
+#pragma unroll
+      for (int n = 0; n < kGroup; n += 2) {
+        std::uint32_t bits[4];
+        ptx::ldmatrix_x4(bits, b_lane + ((first + n) * 8 * kPitchB + k * 8) * 4);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) b[n + i / 2].set(i % 2, bits[i]);
+      }
+      tf32_step<kSplit>(acc, first, a, b);
+    }
+  }
+}
+
+/// acc += A B over the rows of a tile: A (16 kM rows x 8 kK columns) in an accumulator's layout, B stored as 8 kK rows
+/// x 8 kN columns. kSplit: the tile's sum starts from zero and is added in fp32, since tensor cores truncate as they
+/// add.
+template <bool kSplit, int kPitchB, int kM, int kK, int kN>
+__device__ __forceinline__ void tf32_product_ab(float (&acc)[kM][kN][4], const float (&a)[kM][kK][4],
+                                                std::uint32_t b_lane) {
+  constexpr int kGroup = kTf32Group<kN>;
+#pragma unroll
+  for (int first = 0; first < kN; first += kGroup) {
+    float sum[kM][kGroup][4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int n = 0; n < kGroup; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum[m][n][i] = kSplit ? 0.0f : acc[m][first + n][i];
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kK; ++k) {
+      Tf32Operand<kSplit, 4> operand[kM];
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        operand[m].set(0, a[m][k][0]);
+        operand[m].set(1, a[m][k][2]);
+        operand[m].set(2, a[m][k][1]);
+        operand[m].set(3, a[m][k][3]);
+      }
+      Tf32Operand<kSplit, 2> b[kGroup];
+#pragma unroll
+      for (int n = 0; n < kGroup; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          b[n].set(i, ptx::load_shared_float(b_lane + ((k * 8 + i) * kPitchB + (first + n) * 8) * 4));
+        }
+      }
+      tf32_step<kSplit>(sum, 0, operand, b);
+    }
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int n = 0; n < kGroup; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) acc[m][first + n][i] = kSplit ? acc[m][first + n][i] + sum[m][n][i] : sum[m][n][i];
+      }
+    }
+  }
+}
+
+/// acc += A^T B over the 8 kK rows of two tiles, one row tile (16 columns of A) by kN column tiles of B.
+template <bool kSplit, int kPitchA, int kPitchB, int kK, int kN>
+__device__ __forceinline__ void tf32_product_atb(float (&acc)[1][kN][4], std::uint32_t a_lane, std::uint32_t b_lane) {
+#pragma unroll 2
+  for (int k = 0; k < kK; ++k) {
+    Tf32Operand<kSplit, 4> a[1];
+    const std::uint32_t row = a_lane + k * 8 * kPitchA * 4;
+    a[0].set(0, ptx::load_shared_float(row));
+    a[0].set(1, ptx::load_shared_float(row + 8 * 4));
+    a[0].set(2, ptx::load_shared_float(row + kPitchA * 4));
+    a[0].set(3, ptx::load_shared_float(row + (kPitchA + 8) * 4));
+    constexpr int kGroup = kTf32Group<kN>;
+#pragma unroll
+    for (int first = 0; first < kN; first += kGroup) {
+      Tf32Operand<kSplit, 2> b[kGroup];
+#pragma unroll
+      for (int n = 0; n < kGroup; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          b[n].set(i, ptx::load_shared_float(b_lane + ((k * 8 + i) * kPitchB + (first + n) * 8) * 4));
+        }
+      }
+      tf32_step<kSplit>(acc, first, a, b);
+    }
+  }
+}
+
+/// e^x for x <= 0, within 2^-21.
+__device__ __forceinline__ float exp_approx(float x) {
+  return ptx::exp2_approx(x * 1.4426950408889634f);
+}
+
+}  // namespace warpmeter::attention::flash_sm80

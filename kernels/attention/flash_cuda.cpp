@@ -53,18 +53,33 @@ bool vector_head_dim(const AttentionProblem& problem) {
   return problem.head_dim * static_cast<std::int64_t>(size_of(problem.dtype)) % 16 == 0;
 }
 
+/// What LSE lost when it was rounded to fp32, a float a query row: with it gradients of fp32 are right for large
+/// scores.
+class SavedLseRest final : public Saved {
+ public:
+  SavedLseRest(const Context& context, std::size_t bytes) : buffer_(context, bytes) {}
+  [[nodiscard]] float* data() const { return static_cast<float*>(buffer_.data()); }
+
+ private:
+  Buffer buffer_;
+};
+
+std::int64_t lse_rest_bytes(const AttentionProblem& problem) {
+  return is_16bit(problem.dtype) ? 0 : problem.lse_elements() * static_cast<std::int64_t>(sizeof(float));
+}
+
 class FlashCuda final : public Implementation {
  public:
-  explicit FlashCuda(std::string_view name, std::string_view description) : name_(name), description_(description) {}
+  FlashCuda(std::string_view name, std::string_view description, bool two_pass)
+      : name_(name), description_(description), two_pass_(two_pass) {}
 
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] DeviceKind device_kind() const override { return DeviceKind::cuda; }
   [[nodiscard]] std::string_view description() const override { return description_; }
-  [[nodiscard]] std::string_view dtypes() const override { return "bf16,fp16"; }
+  [[nodiscard]] std::string_view dtypes() const override { return "fp32,tf32,bf16,fp16"; }
 
   [[nodiscard]] std::optional<std::string> unsupported(const AttentionProblem& problem, Pass /*pass*/) const override {
     if (std::string reason = invalid_reason(problem); !reason.empty()) return reason;
-    if (!is_16bit(problem.dtype)) return "this path has bf16 and fp16";
     return std::nullopt;
   }
 
@@ -72,23 +87,36 @@ class FlashCuda final : public Implementation {
     const int head_dim = static_cast<int>(problem.head_dim);
     const bool vector = vector_head_dim(problem);
     return pass == Pass::forward ? flash_sm80::forward_kernel(problem.dtype, head_dim, vector).name
-                                 : flash_sm80::backward_kernel(problem.dtype, head_dim, vector).name;
+                                 : backward_kernel(problem, vector).name;
+  }
+
+  [[nodiscard]] ComputePath compute_path(const AttentionProblem& problem, Pass pass) const override {
+    if (problem.dtype == DType::fp32) return ComputePath::tf32x3;
+    // 16-bit operands are exact in tf32, and the two passes have tf32 products for all types.
+    if (two_pass_ && pass == Pass::backward) return ComputePath::tf32;
+    return Implementation::compute_path(problem, pass);
   }
 
   [[nodiscard]] MemoryPlan memory_plan(const AttentionProblem& problem, bool for_backward) const override {
     MemoryPlan memory;
     if (for_backward) {
       const auto bytes = workspace_of(problem);
-      memory.backward_peak = rounded(bytes.row_stats) + rounded(bytes.dq_accumulator) + rounded(bytes.turns);
+      memory.saved = rounded(lse_rest_bytes(problem));
+      memory.forward_peak = memory.saved;
+      memory.backward_peak =
+          memory.saved + rounded(bytes.row_stats) + rounded(bytes.dq_accumulator) + rounded(bytes.turns);
     }
     return memory;
   }
 
   [[nodiscard]] std::unique_ptr<Saved> forward(const Context& context, const AttentionProblem& problem,
-                                               const ForwardArguments& arguments,
-                                               bool /*for_backward*/) const override {
+                                               const ForwardArguments& arguments, bool for_backward) const override {
     const Range range("ATTN_FLASH_FWD");
     const DeviceGuard guard(context.device());
+    std::unique_ptr<SavedLseRest> saved;
+    if (for_backward && lse_rest_bytes(problem) > 0) {
+      saved = std::make_unique<SavedLseRest>(context, static_cast<std::size_t>(lse_rest_bytes(problem)));
+    }
     flash_sm80::ForwardParams params;
     params.shape = shape_of(problem);
     params.schedule.heads_per_group = flash_sm80::heads_per_group(streamed_bytes(problem, problem.kv_len));
@@ -100,12 +128,14 @@ class FlashCuda final : public Implementation {
     const bool vector = vector_head_dim(problem) && rows_aligned(arguments.q, problem) &&
                         rows_aligned(arguments.k, problem) && rows_aligned(arguments.v, problem) &&
                         rows_aligned(arguments.o, problem);
+    params.vector = vector;
+    if (saved != nullptr) params.lse_rest = saved->data();
     flash_sm80::forward_kernel(problem.dtype, params.shape.head_dim, vector).launch(params, stream_of(context));
-    return nullptr;
+    return saved;
   }
 
   void backward(const Context& context, const AttentionProblem& problem, const BackwardArguments& arguments,
-                const Saved* /*saved*/) const override {
+                const Saved* saved) const override {
     const Range range("ATTN_FLASH_BWD");
     const DeviceGuard guard(context.device());
     const auto bytes = workspace_of(problem);
@@ -125,6 +155,7 @@ class FlashCuda final : public Implementation {
     params.dq = view(arguments.dq);
     params.dk = view(arguments.dk);
     params.dv = view(arguments.dv);
+    if (saved != nullptr) params.lse_rest = static_cast<const SavedLseRest*>(saved)->data();
     params.deterministic = problem.deterministic;
     params.row_stats = static_cast<float*>(row_stats.data());
     params.dq_accumulator = static_cast<float*>(dq_accumulator.data());
@@ -134,7 +165,8 @@ class FlashCuda final : public Implementation {
                                         as_const(arguments.dq), as_const(arguments.dk), as_const(arguments.dv)}) {
       vector = vector && rows_aligned(operand, problem);
     }
-    flash_sm80::backward_kernel(problem.dtype, params.shape.head_dim, vector).launch(params, stream_of(context));
+    params.vector = vector;
+    backward_kernel(problem, vector).launch(params, stream_of(context));
   }
 
  private:
@@ -146,23 +178,36 @@ class FlashCuda final : public Implementation {
   }
 
   /// The same for aligned and other operands: both kinds of kernels have the same tiles.
-  static flash_sm80::BackwardWorkspace workspace_of(const AttentionProblem& problem) {
-    const auto& kernel = flash_sm80::backward_kernel(problem.dtype, static_cast<int>(problem.head_dim), true);
-    return kernel.workspace(shape_of(problem), problem.deterministic);
+  [[nodiscard]] flash_sm80::BackwardWorkspace workspace_of(const AttentionProblem& problem) const {
+    return backward_kernel(problem, true).workspace(shape_of(problem), problem.deterministic);
+  }
+
+  [[nodiscard]] const flash_sm80::BackwardKernel& backward_kernel(const AttentionProblem& problem, bool vector) const {
+    const int head_dim = static_cast<int>(problem.head_dim);
+    return two_pass_ ? flash_sm80::two_pass_kernel(problem.dtype, head_dim)
+                     : flash_sm80::backward_kernel(problem.dtype, head_dim, vector);
   }
 
   std::string_view name_, description_;
+  bool two_pass_;
 };
 
 }  // namespace
 
 const Implementation& flash_cuda() {
-  static const FlashCuda implementation("flash", "tiled online softmax, scores never in memory; the fastest path here");
+  static const FlashCuda implementation("flash", "tiled online softmax, scores never in memory; the fastest path here",
+                                        false);
   return implementation;
 }
 
 const Implementation& flash_sm80_cuda() {
-  static const FlashCuda implementation("flash_sm80", "flash on mma.sync tensor cores, for sm_80 and later");
+  static const FlashCuda implementation("flash_sm80", "flash on mma.sync tensor cores, for sm_80 and later", false);
+  return implementation;
+}
+
+const Implementation& flash_two_pass_cuda() {
+  static const FlashCuda implementation("flash_two_pass", "flash forward; backward in two passes: dQ, then dK and dV",
+                                        true);
   return implementation;
 }
 

@@ -41,6 +41,7 @@ std::span<const Implementation* const> cuda_implementations() {
       &naive_cuda(),
       &fused_cuda(),
       &flash_cuda(),
+      &flash_two_pass_cuda(),
       &flash_sm80_cuda(),
 #if WARPMETER_CUDNN
       &cudnn_cuda(),

@@ -1,0 +1,49 @@
+#include "kernels/attention/cuda/flash_sm80/tf32_config.cuh"
+#include "kernels/attention/dev/flash_cuda_bench/variants.hpp"
+
+namespace warpmeter::attention::flash_bench {
+
+using namespace flash_sm80;
+
+namespace {
+
+// Name: rows x keys, warps, blocks an SM.
+template <int kHeadDim, int kRows, int kKeys, int kWarps, int kBlocks>
+ForwardVariant forward(const char* name) {
+  return {{name, launch_tf32_forward<Tf32ForwardTraits<float, true, kHeadDim, kRows, kKeys, kWarps, kBlocks>>}};
+}
+
+// Name: queries x keys, blocks an SM; 16 keys a warp.
+template <int kHeadDim, int kRows, int kKeys, int kBlocks>
+BackwardVariant backward(const char* name) {
+  using Traits = Tf32BackwardTraits<float, true, kHeadDim, kRows, kKeys, 1, kBlocks, true>;
+  return {{name, launch_tf32_backward<Traits>, tf32_backward_workspace<Traits>}, 0};
+}
+
+}  // namespace
+
+std::vector<ForwardVariant> forward_variants(int head_dim) {
+  std::vector<ForwardVariant> variants = {{forward_kernel(DType::fp32, head_dim, true)}};
+  if (head_dim == 64) {
+    variants.push_back(forward<64, 64, 64, 4, 2>("d64_64x64_w4_b2"));
+    variants.push_back(forward<64, 128, 64, 8, 1>("d64_128x64_w8_b1"));
+    variants.push_back(forward<64, 128, 32, 4, 2>("d64_128x32_w4_b2"));
+  } else if (head_dim == 128) {
+    variants.push_back(forward<128, 128, 32, 8, 1>("d128_128x32_w8_b1"));
+    variants.push_back(forward<128, 128, 32, 4, 1>("d128_128x32_w4_b1"));
+  }
+  return variants;
+}
+
+std::vector<BackwardVariant> backward_variants(int head_dim) {
+  std::vector<BackwardVariant> variants = {{backward_kernel(DType::fp32, head_dim, true), 0}};
+  if (head_dim == 64) {
+    variants.push_back(backward<64, 64, 64, 1>("d64_64x64_b1"));
+    variants.push_back(backward<64, 32, 128, 1>("d64_32x128_b1"));
+  } else if (head_dim == 128) {
+    variants.push_back(backward<128, 16, 64, 2>("d128_16x64_b2"));
+  }
+  return variants;
+}
+
+}  // namespace warpmeter::attention::flash_bench

@@ -1,5 +1,6 @@
 #include "kernels/runtime/parallel.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -217,7 +218,8 @@ TEST(ParallelForStatic, EachWorkerHasOneContiguousEvenPart) {
         ++share[owner[i]];
         changes += i > 0 && owner[i] != owner[i - 1];
       }
-      if (count > 0) EXPECT_EQ(changes, static_cast<std::int64_t>(share.size()) - 1) << threads << " " << count;
+      EXPECT_EQ(changes, std::max<std::int64_t>(0, static_cast<std::int64_t>(share.size()) - 1))
+          << threads << " " << count;
       for (const auto& [thread, rows] : share) {
         EXPECT_GE(rows, count / threads);
         EXPECT_LE(rows, (count + threads - 1) / threads);

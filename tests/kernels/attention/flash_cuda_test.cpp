@@ -1,7 +1,9 @@
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "kernels/runtime/tensor.hpp"
 #include "tests/kernels/attention/conformance.hpp"
 
 namespace warpmeter {
@@ -66,6 +68,54 @@ TEST_P(FlashCudaConformance, HeadDimsOfEveryKernel) {
     }
   }
   run_all(subject, cases);
+}
+
+/// A problem whose kept and working memory is larger than what any segment of its operands has left.
+TEST_P(FlashCudaConformance, OutOfMemoryInEachPass) {
+  AttentionProblem p;
+  p.batch = 64;
+  p.num_heads = p.num_kv_heads = 16;
+  p.seq_len = 4096;
+  p.kv_len = 8;
+  p.head_dim = 4;
+  p.causal = false;
+  const Context context = subject.context();
+  CachingAllocator& allocator = subject.allocator();
+  const auto query = [&] { return Tensor(context, {p.batch, p.num_heads, p.seq_len, p.head_dim}, p.dtype); };
+  const auto key = [&] { return Tensor(context, {p.batch, p.num_kv_heads, p.kv_len, p.head_dim}, p.dtype); };
+  const Tensor q = query(), k = key(), v = key(), o = query(), d_o = query(), dq = query(), dk = key(), dv = key();
+  const Tensor lse(context, {p.batch, p.num_heads, p.seq_len}, DType::fp32);
+  for (const Tensor* tensor : {&q, &k, &v, &d_o}) tensor->fill_bytes(0, context.stream);
+  const auto forward = [&] {
+    return subject.implementation().forward(context, p,
+                                            {as_const(operand_bhsd(q)), as_const(operand_bhsd(k)),
+                                             as_const(operand_bhsd(v)), operand_bhsd(o), lse.data_as<float>()},
+                                            true);
+  };
+  const auto backward = [&](const Saved* saved) {
+    subject.implementation().backward(
+        context, p,
+        {as_const(operand_bhsd(q)), as_const(operand_bhsd(k)), as_const(operand_bhsd(v)), as_const(operand_bhsd(o)),
+         as_const(operand_bhsd(d_o)), lse.data_as<float>(), operand_bhsd(dq), operand_bhsd(dk), operand_bhsd(dv)},
+        saved);
+  };
+  const auto allow_no_more = [&] {
+    allocator.empty_cache();
+    allocator.set_memory_limit(allocator.stats().current.reserved);
+  };
+  const MemoryPlan plan = subject.implementation().memory_plan(p, true);
+  const std::size_t held = allocator.stats().current.allocated;
+  allow_no_more();
+  EXPECT_THROW(static_cast<void>(forward()), OutOfMemory);
+  EXPECT_EQ(allocator.stats().current.allocated, held);
+  allocator.set_memory_limit(0);
+  const std::unique_ptr<Saved> saved = forward();
+  allow_no_more();
+  EXPECT_THROW(backward(saved.get()), OutOfMemory);
+  EXPECT_EQ(allocator.stats().current.allocated, held + plan.saved);
+  allocator.set_memory_limit(0);
+  backward(saved.get());
+  EXPECT_EQ(allocator.stats().current.allocated, held + plan.saved);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FlashCudaConformance, testing::Values("flash", "flash_two_pass"),

@@ -45,7 +45,8 @@ TEST_F(FusedCudaConformance, Panels) {
   }
 }
 
-/// The plan holds where panels cut grouped heads too, whose 16-bit gradients are added up in fp32.
+/// The plan holds where panels cut grouped heads too, whose 16-bit gradients are added up in fp32. The allocator hands
+/// large blocks out whole when up to 1 MiB would remain of them: that much may come on top for each.
 TEST_F(FusedCudaConformance, MemoryPlanOfPanels) {
   for (const conformance::Case& c : panel_cases()) {
     if (c.layout != conformance::Layout::bhsd) continue;
@@ -54,13 +55,17 @@ TEST_F(FusedCudaConformance, MemoryPlanOfPanels) {
     CachingAllocator& allocator = subject.allocator();
     const std::size_t before = allocator.stats().current.allocated;
     const attention::MemoryPlan plan = subject.implementation().memory_plan(c.problem, true);
+    const auto expect_near = [](std::size_t got, std::size_t planned, std::size_t blocks) {
+      EXPECT_GE(got, planned);
+      EXPECT_LE(got, planned + (blocks << 20));
+    };
     allocator.reset_peak();
     const std::unique_ptr<attention::Saved> saved = operands.forward(true);
-    EXPECT_EQ(allocator.stats().peak.allocated - before, plan.forward_peak);
-    EXPECT_EQ(allocator.stats().current.allocated - before, plan.saved);
+    expect_near(allocator.stats().peak.allocated - before, plan.forward_peak, 2);
+    expect_near(allocator.stats().current.allocated - before, plan.saved, 1);
     allocator.reset_peak();
     operands.backward(saved.get());
-    EXPECT_EQ(allocator.stats().peak.allocated - before, plan.backward_peak);
+    expect_near(allocator.stats().peak.allocated - before, plan.backward_peak, 4);
   }
 }
 

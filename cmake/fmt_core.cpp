@@ -1,5 +1,5 @@
-// fmt's formatting, compiled once. The other units include <fmt/core.h>, which only declares it: half the compile time of
-// each, and no shared library that a program would have to find where it runs.
+// fmt's formatting, compiled once. The other units include <fmt/core.h>, which only declares it: half the compile time
+// of each, and no shared library that a program would have to find where it runs.
 #include <fmt/format-inl.h>
 
 // The templates that fmt's own library instantiates.

@@ -37,14 +37,14 @@ std::span<const Implementation* const> cpu_implementations() {
 std::span<const Implementation* const> cuda_implementations() {
 #if WARPMETER_CUDA
   static const std::vector<const Implementation*> table = {
-      // One line an implementation.
-      &naive_cuda(),
-      &fused_cuda(),
-      &flash_cuda(),
-      &flash_two_pass_cuda(),
-      &flash_sm80_cuda(),
+    // One line an implementation.
+    &naive_cuda(),
+    &fused_cuda(),
+    &flash_cuda(),
+    &flash_two_pass_cuda(),
+    &flash_sm80_cuda(),
 #if WARPMETER_CUDNN
-      &cudnn_cuda(),
+    &cudnn_cuda(),
 #endif
   };
   return table;

@@ -43,8 +43,8 @@ TEST(Configuration, DefaultsAreTheNotesShape) {
 }
 
 TEST(Configuration, OrderIsImplementationThenTypeThenWidthThenLength) {
-  const auto all = expanded({"--impl", "naive,flash", "--d-model", "16,32", "--seq-len", "64,128"},
-                            {DType::fp32, DType::bf16});
+  const auto all =
+      expanded({"--impl", "naive,flash", "--d-model", "16,32", "--seq-len", "64,128"}, {DType::fp32, DType::bf16});
   ASSERT_EQ(all.size(), 16u);
   EXPECT_EQ(all[0].impl, "naive");
   EXPECT_EQ(all[1].problem.seq_len, 128);
@@ -54,7 +54,8 @@ TEST(Configuration, OrderIsImplementationThenTypeThenWidthThenLength) {
 }
 
 TEST(Configuration, HeadsSplitTheModelWidth) {
-  const auto all = expanded({"--impl", "flash", "--d-model", "1024", "--heads", "16", "--kv-heads", "4", "--kv-len", "77"});
+  const auto all =
+      expanded({"--impl", "flash", "--d-model", "1024", "--heads", "16", "--kv-heads", "4", "--kv-len", "77"});
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].problem.head_dim, 64);
   EXPECT_EQ(all[0].problem.num_kv_heads, 4);
@@ -73,7 +74,8 @@ TEST(Configuration, FaGridHoldsTokensAndWidth) {
 }
 
 TEST(Configuration, ABatchBesideThePresetWinsOverItsTokens) {
-  const auto all = expanded({"--preset", "fa_grid", "--batch", "2", "--head-dim", "128", "--seq-len", "512"}, {DType::bf16});
+  const auto all =
+      expanded({"--preset", "fa_grid", "--batch", "2", "--head-dim", "128", "--seq-len", "512"}, {DType::bf16});
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].problem.batch, 2);
 }

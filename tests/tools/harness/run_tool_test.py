@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""run_tool as a process, on a tool whose rows do what they are told: statuses, exit statuses, files, signals."""
+"""run_tool as a process, on a tool whose rows do what they are told: statuses, exit statuses, files, signals.
+
+Over 600 lines: every way in which a run can end stands here beside the others, on one set of helpers.
+"""
 import json
 import os
 import pathlib

@@ -233,6 +233,7 @@ void OptionTable::parse(int argc, const char* const* argv) {
   const auto is_set = [&](std::string_view name) { return impl.find(name) && impl.entry(name).text() == "true"; };
   impl.action = is_set("--help-markdown")  ? Action::help_markdown
                 : is_set("--list")         ? Action::list
+                : is_set("--doctor")       ? Action::doctor
                 : is_set("--print-config") ? Action::print_config
                                            : Action::run;
 }

@@ -54,8 +54,8 @@ enum class OptionSource : std::uint8_t { fallback, preset, config, command_line 
 /// Parses a command line into option texts and reads them as values. Wraps CLI11.
 ///
 /// Options are written `--opt value` or `--opt=value`. The order of force: command line, configuration file, preset,
-/// default. The names --preset, --config, --help, --help-markdown, --version, --list and --print-config mean what they
-/// say in every table that has them; add_shared_options adds them all.
+/// default. The names --preset, --config, --help, --help-markdown, --version, --list, --doctor and --print-config mean what
+/// they say in every table that has them; add_shared_options adds them all.
 class OptionTable {
  public:
   OptionTable(std::string program, std::string summary);
@@ -74,7 +74,7 @@ class OptionTable {
   /// default preset). Afterwards action() says whether something is to be printed instead of measured. --help and
   /// --version win over every mistake on the same line.
   void parse(int argc, const char* const* argv);
-  enum class Action : std::uint8_t { run, help, version, list, print_config, help_markdown };
+  enum class Action : std::uint8_t { run, help, version, list, print_config, help_markdown, doctor };
   [[nodiscard]] Action action() const;
   [[nodiscard]] std::string help_text() const;      ///< for a terminal, at most 100 columns
   [[nodiscard]] std::string markdown_text() const;  ///< the README's section: every option with default and example

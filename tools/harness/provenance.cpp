@@ -37,8 +37,7 @@ std::string text_of(const Value& value) {
 
 }  // namespace
 
-Object version_object() {
-  const BuildInfo& built = build_info();
+Object version_object(const BuildInfo& built) {
   Object version;
   version.set("project", built.project);
   version.set("git_sha", known(built.git_sha));

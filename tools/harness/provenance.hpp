@@ -21,7 +21,7 @@ struct BuildInfo {
 [[nodiscard]] const BuildInfo& build_info();
 
 /// The document's `version`: project, git_sha, dirty, build_type, compiler; null for what is not known.
-[[nodiscard]] reports::Object version_object();
+[[nodiscard]] reports::Object version_object(const BuildInfo& built = build_info());
 
 /// The document's `libraries`: version and configuration of each that is linked, as it reports itself at run time.
 [[nodiscard]] reports::Object libraries_object();

@@ -206,6 +206,9 @@ void add_information_options(OptionTable& table) {
   };
   action("--print-config", "Print the options in force as TOML that --config reads back.");
   action("--list", "List what can be measured and what of it this build and machine support.");
+  action("--doctor",
+         "Say what this machine is, what is odd about it and what to do about it; measure what it can do at best and "
+         "compare with the datasheet. As text, or as JSON with --format json.");
   action("--version", "Print the version.");
   action("--help", "Print this text.");
   action("--help-markdown", "Print the options as Markdown tables.", true);

@@ -8,6 +8,7 @@
 
 #include "kernels/runtime/check.hpp"
 #include "reports/reader.hpp"
+#include "tools/harness/doctor/doctor.hpp"
 #include "tools/harness/isolation.hpp"
 #include "tools/harness/memory_guard.hpp"
 #include "tools/harness/progress.hpp"
@@ -208,8 +209,15 @@ int Sweep::Impl::run(const std::vector<std::unique_ptr<Case>>& cases) {
   plan(cases);
   open_outputs();
   if (!options.greeting.empty()) console.line(options.greeting);
-  const MachineState machine = machine_state(session.device_properties().cores);
-  for (const std::string& text : machine_warnings(build_info(), machine, session.settings())) session.warn(text);
+  for (const std::string& text : machine_warnings(build_info(), machine_state(), session.settings()))
+    session.warn(text);
+  if (session.settings().device.is_cuda()) {
+    const doctor::Nvml nvml;
+    const std::string device = name(session.settings().device);
+    for (const auto& finding : doctor::gpu_warnings(nvml, session.device_properties().uuid, device)) {
+      session.warn(fmt::format("{}: {}; {}", finding.subject, finding.seen, finding.remedy));
+    }
+  }
   if (resume) take_over();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].status == Status::not_run) flops.push_back(flops_of(*cases[i]));

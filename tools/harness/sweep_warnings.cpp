@@ -1,25 +1,21 @@
 #include "tools/harness/sweep_warnings.hpp"
 
 #include <algorithm>
-#include <fstream>
 
 #include <fmt/core.h>
-#include <unistd.h>
+
+#include "tools/harness/doctor/host_facts.hpp"
 
 namespace warpmeter::harness {
 
-MachineState machine_state(int cores) {
+MachineState machine_state(const std::string& root) {
+  const doctor::HostFacts host = doctor::read_host_facts(root);
   MachineState machine;
-  machine.cores = cores;
-  machine.machine_cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
-  std::ifstream load("/proc/loadavg");  // "0.07 0.23 0.13 1/95 9451"
-  double five = 0, fifteen = 0;
-  if (load >> machine.load >> five >> fifteen >> machine.running) {
-    machine.running = std::max(0, machine.running - 1);  // this thread
-  }
-  std::ifstream cpu_max("/sys/fs/cgroup/cpu.max");  // "max 100000" or "200000 100000"
-  double quota = 0, period = 0;
-  if (cpu_max >> quota >> period && period > 0) machine.cpu_quota = quota / period;
+  machine.cores = std::max(1, static_cast<int>(host.allowed.size()));
+  machine.machine_cores = std::max(machine.cores, static_cast<int>(host.online.size()));
+  machine.cpu_quota = host.cpu_quota.value_or(0);
+  machine.load = host.load.value_or(0);
+  machine.running = host.running;
   return machine;
 }
 

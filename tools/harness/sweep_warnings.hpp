@@ -17,7 +17,8 @@ struct MachineState {
   double load = 0;        ///< load average of the last minute
   int running = 0;        ///< threads of other processes that run or want to at this moment
 };
-[[nodiscard]] MachineState machine_state(int cores);
+/// `root` is put before /proc and /sys (for tests).
+[[nodiscard]] MachineState machine_state(const std::string& root = "");
 
 /// What stands between this run and figures to trust: each text says what was seen, why it matters and what to do.
 [[nodiscard]] std::vector<std::string> machine_warnings(const BuildInfo& build, const MachineState& machine,

@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include "tools/harness/doctor/doctor.hpp"
 #include "tools/harness/isolation_channel.hpp"
 #include "tools/harness/progress_console.hpp"
 #include "tools/harness/provenance.hpp"
@@ -43,6 +44,7 @@ OptionTable parse(const Tool& tool, int argc, const char* const* argv) {
 std::optional<std::string> text_for(const Tool& tool, const OptionTable& table) {
   switch (table.action()) {
     case OptionTable::Action::run:
+    case OptionTable::Action::doctor:
       return std::nullopt;
     case OptionTable::Action::help:
       return table.help_text();
@@ -163,6 +165,11 @@ void occupy_standard_descriptors() {
 int run(const Tool& tool, int argc, const char* const* argv) {
   const OptionTable table = parse(tool, argc, argv);
   if (const auto text = text_for(tool, table)) return write_all(STDOUT_FILENO, *text) == 0 ? 0 : kFailure;
+
+  if (table.action() == OptionTable::Action::doctor) {
+    install_interrupt_handler();
+    return doctor::run_doctor(tool.name(), table, argc, argv);
+  }
 
   const Settings settings = read_settings(table);
   auto cases = tool.cases(table, settings);

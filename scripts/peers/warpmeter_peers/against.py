@@ -3,6 +3,7 @@
 import math
 
 from .cells import four_digits, is_number, table
+from .samples import median
 from .tables import label
 
 PHASES = ("fwd", "bwd")
@@ -75,54 +76,90 @@ def cell(value):
     return {True: "yes", False: "no", None: ""}[value] if value is None or isinstance(value, bool) else str(value)
 
 
-def pair_table(title, problems, varying, columns):
-    """One implementation pair. columns: (heading, {problem: text})."""
-    header = varying + [heading for heading, _ in columns]
-    rows = [[cell(dict(problem).get(name)) for name in varying] + [texts.get(problem, "") for _, texts in columns]
-            for problem in problems]
-    numeric = [all(is_number(dict(problem).get(name)) for problem in problems) for name in varying]
-    return [f"### {title}", ""] + table(header, rows, numeric + [True] * len(columns))
+class Pair:
+    """Times and ratios of one implementation pair over the problems that both have, in one round or several.
 
+    A round is the rows of one run of each side. A time is the median of the rounds' times; a ratio is PyTorch's time
+    over the other's."""
 
-def ratio_text(reference, rows, row_keys):
-    """Markdown: for each implementation pair the times of both sides and PyTorch's over the other's, row by row, then
-    geometric means."""
-    ours, theirs = by_problem(reference["rows"], row_keys), by_problem(rows, row_keys)
-    our_impls = list(dict.fromkeys(impl for found in ours.values() for impl in found))
-    their_impls = list(dict.fromkeys(impl for found in theirs.values() for impl in found))
-    blocks, means = [], []
-    for our_impl in our_impls:
-        for their_impl in their_impls:
-            problems = [problem for problem, found in theirs.items()
-                        if their_impl in found and our_impl in ours.get(problem, {})]
-            texts, ratios = {}, {}
+    def __init__(self, ours, theirs, rounds, row_keys):
+        self.ours, self.theirs, self.rounds = ours, theirs, len(rounds)
+        self._times = {}  # (phase, side, problem): one time a round, None where there is none
+        problems = {}
+        for our_rows, their_rows in rounds:
+            found_ours, found_theirs = by_problem(our_rows, row_keys), by_problem(their_rows, row_keys)
+            for problem, found in found_theirs.items():
+                if theirs in found and ours in found_ours.get(problem, {}):
+                    problems[problem] = True
             for phase in PHASES:
-                for problem in problems:
-                    a = time_of(ours[problem][our_impl], phase)
-                    b = time_of(theirs[problem][their_impl], phase)
-                    texts.setdefault((phase, our_impl), {})[problem] = milliseconds(a)
-                    texts.setdefault((phase, their_impl), {})[problem] = milliseconds(b)
-                    if a and b:
-                        ratios.setdefault(phase, {})[problem] = b / a
-            if not ratios:
+                for side, impl, found in (("ours", ours, found_ours), ("theirs", theirs, found_theirs)):
+                    for problem, rows in found.items():
+                        at = self._times.setdefault((phase, side, problem), [])
+                        at.append(time_of(rows[impl], phase) if impl in rows else None)
+        self.problems = [problem for problem in problems
+                         if any(self.time(phase, side, problem) for phase in PHASES for side in ("ours", "theirs"))]
+
+    def time(self, phase, side, problem):
+        times = sorted(filter(None, self._times.get((phase, side, problem), [])))
+        return median(times)
+
+    def ratio(self, phase, problem, of_round=None):
+        if of_round is None:
+            theirs, ours = self.time(phase, "theirs", problem), self.time(phase, "ours", problem)
+        else:
+            theirs, ours = ((self._times.get((phase, side, problem), []) + [None] * self.rounds)[of_round]
+                            for side in ("theirs", "ours"))
+        return theirs / ours if theirs and ours else None
+
+    def ratios(self, phase):
+        return [value for value in (self.ratio(phase, problem) for problem in self.problems) if value]
+
+    def lines(self):
+        """The pair's table with its title."""
+        varying = shape_columns(self.problems)
+        header = list(varying)
+        cells = [[cell(dict(problem).get(name)) for name in varying] for problem in self.problems]
+        numeric = [all(is_number(dict(problem).get(name)) for problem in self.problems) for name in varying]
+        for phase in PHASES:
+            if not self.ratios(phase):
                 continue
-            shown = [phase for phase in PHASES if phase in ratios]
-            problems = [problem for problem in problems if any(problem in ratios[phase] for phase in shown)
-                        or any(texts[(phase, impl)].get(problem) for phase in shown for impl in (our_impl, their_impl))]
-            varying = shape_columns(problems)
-            columns = []
-            for phase in shown:
-                columns += [(f"{phase} {our_impl}, ms", texts[(phase, our_impl)]),
-                            (f"{phase} {their_impl}, ms", texts[(phase, their_impl)]),
-                            (f"{phase} ratio", {problem: ratio(value) for problem, value in ratios[phase].items()})]
-            common = common_text(problems, varying)
-            title = f"{their_impl} / {our_impl}" + (f" ({common})" if common else "")
-            blocks.append("\n".join(pair_table(title, problems, varying, columns)))
-            means.append([their_impl, our_impl]
-                         + [ratio(geometric_mean(ratios.get(phase, {}).values())) for phase in PHASES]
-                         + [str(max(len(found) for found in ratios.values()))])
-    if not blocks:
-        return "No row of the two has the same configuration and a time in both: no ratios.\n"
-    blocks.append("\n".join(["### Geometric means", ""] + table(
-        ["PyTorch", "over", "fwd ratio", "bwd ratio", "rows"], means, [False, False, True, True, True])))
+            columns = [(f"{phase} {self.ours}, ms", lambda p: milliseconds(self.time(phase, "ours", p))),
+                       (f"{phase} {self.theirs}, ms", lambda p: milliseconds(self.time(phase, "theirs", p))),
+                       (f"{phase} ratio", lambda p: ratio(self.ratio(phase, p)))]
+            if self.rounds > 1:
+                columns += [(f"{phase} round {index + 1}", lambda p, index=index: ratio(self.ratio(phase, p, index)))
+                            for index in range(self.rounds)]
+            header += [heading for heading, _ in columns]
+            numeric += [True] * len(columns)
+            for line, problem in zip(cells, self.problems):
+                line += [text(problem) for _, text in columns]
+        common = common_text(self.problems, varying)
+        title = f"### {self.theirs} / {self.ours}" + (f" ({common})" if common else "")
+        return [title, ""] + table(header, cells, numeric)
+
+
+def all_pairs(rounds):
+    """Every implementation of the one side with every one of the other, in the rows' order."""
+    ours, theirs = (list(dict.fromkeys(row.get("impl") for of_round in rounds for row in of_round[side]))
+                    for side in (0, 1))
+    return [(a, b) for a in ours for b in theirs]
+
+
+def ratio_text(rounds, row_keys, pairs=None):
+    """Markdown: a table for each pair with both sides' times and PyTorch's over the other's, then geometric means.
+    rounds: [(our rows, their rows), ...]; pairs: [(our impl, their impl), ...], all when not given."""
+    measured = [Pair(ours, theirs, rounds, row_keys) for ours, theirs in pairs or all_pairs(rounds)]
+    measured = [pair for pair in measured if any(pair.ratios(phase) for phase in PHASES)]
+    if not measured:
+        return "No row of the two sides has the same configuration and a time in both: no ratios.\n"
+    blocks = ["\n".join(pair.lines()) for pair in measured]
+    means = []
+    for pair in measured:
+        line = [pair.theirs, pair.ours]
+        for phase in PHASES:
+            found = pair.ratios(phase)
+            line += [ratio(geometric_mean(found)), ratio(min(found, default=None)), str(len(found))]
+        means.append(line)
+    header = ["PyTorch", "over"] + [f"{phase} {what}" for phase in PHASES for what in ("mean", "least", "rows")]
+    blocks.append("\n".join(["### Geometric means", ""] + table(header, means, [False, False] + [True] * 6)))
     return "## Ratios (above 1: PyTorch takes longer)\n\n" + "\n\n".join(blocks) + "\n"

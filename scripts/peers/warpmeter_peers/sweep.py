@@ -530,7 +530,8 @@ class Sweep:
             self._console.line(f"{len(failed)} of {len(rows)} rows without a result: {counts}; row {index}: {row.reason}")
 
     def _print_ratios(self, outputs):
-        text = against.ratio_text(self._reference, [row.flat() for row in self._document.rows], self._tool.row_keys)
+        text = against.ratio_text([(self._reference["rows"], [row.flat() for row in self._document.rows])],
+                                  self._tool.row_keys)
         if self._settings.format == "md":
             outputs.print("\n" + text)
         else:

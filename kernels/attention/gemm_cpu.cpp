@@ -1,13 +1,16 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <string>
 
 #include <cblas.h>
 
+#include "kernels/attention/detail/gemm_plan.hpp"
 #include "kernels/attention/detail/parallel_work.hpp"
 #include "kernels/attention/detail/row_ops.hpp"
 #include "kernels/attention/gemm.hpp"
 #include "kernels/runtime/check.hpp"
+#include "kernels/runtime/cpu_isa.hpp"
 #include "kernels/runtime/parallel.hpp"
 
 namespace warpmeter::attention {
@@ -85,12 +88,45 @@ void sgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
               blas_int(ldc));
 }
 
+/// OpenBLAS's kernels for AVX-512 multiply matrices of up to 100^3 multiply-adds as they lie (not by a B^T): no
+/// packing, no buffer to fetch from the core that had it last. These blocks stay below that, with B in the first-level
+/// cache. Larger products spend a tenth of their time on packing, and half where C is narrow.
+constexpr std::int64_t kUnpackedProducts = 1'000'000;
+constexpr std::int64_t kUnpackedRows = 128, kUnpackedColumns = 64;
+constexpr std::int64_t kUnpackedB = 6144;           // elements: 24 KiB
+constexpr std::int64_t kLeastUnpackedColumns = 16;  // below a vector packing is the lesser evil
+
+/// sgemm() in such blocks; not of a transposed B.
+void sgemm_in_blocks(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, const float* a,
+                     std::int64_t lda, const float* b, std::int64_t ldb, bool add, float* c, std::int64_t ldc) {
+  const std::int64_t rows = std::min(m, kUnpackedRows), columns = std::min(n, kUnpackedColumns);
+  const std::int64_t most = std::min(kUnpackedB / columns, kUnpackedProducts / (rows * columns));
+  const std::int64_t cuts = (k + most - 1) / most, depth = (k + cuts - 1) / cuts;
+  const auto strip = [&](std::int64_t m0, std::int64_t k0) {
+    for (std::int64_t n0 = 0; n0 < n; n0 += columns) {
+      sgemm(transpose_a, transpose_b, std::min(rows, m - m0), std::min(columns, n - n0), std::min(depth, k - k0),
+            transpose_a ? a + k0 * lda + m0 : a + m0 * lda + k0, lda, b + k0 * ldb + n0, ldb, add || k0 > 0,
+            c + m0 * ldc + n0, ldc);
+    }
+  };
+  // Along the rows of A in memory, whichever they are: what lies beside is then still, or already, in the cache.
+  if (transpose_a) {
+    for (std::int64_t k0 = 0; k0 < k; k0 += depth) {
+      for (std::int64_t m0 = 0; m0 < m; m0 += rows) strip(m0, k0);
+    }
+  } else {
+    for (std::int64_t m0 = 0; m0 < m; m0 += rows) {
+      for (std::int64_t k0 = 0; k0 < k; k0 += depth) strip(m0, k0);
+    }
+  }
+}
+
 struct Unit {
   std::int64_t batch, head;
   Span rows;
 };
 
-void compute_fp32(const GemmProblem& p, const Unit& unit, ConstOperand a, ConstOperand b, Operand c) {
+void compute_fp32(const GemmProblem& p, bool blocks, const Unit& unit, ConstOperand a, ConstOperand b, Operand c) {
   const Span columns = needed_columns(p, unit.rows), inner = needed_inner(p, unit.rows);
   if (columns.size() == 0) return;
   float* out = c.row<float>(unit.batch, unit.head, unit.rows.begin);
@@ -105,8 +141,9 @@ void compute_fp32(const GemmProblem& p, const Unit& unit, ConstOperand a, ConstO
     const auto* pa = static_cast<const float*>(p.transpose_a ? sa.at(inner.begin, unit.rows.begin)
                                                              : sa.at(unit.rows.begin, inner.begin));
     const auto* pb = static_cast<const float*>(p.transpose_b ? sb.at(0, inner.begin) : sb.at(inner.begin, 0));
-    sgemm(p.transpose_a, p.transpose_b, unit.rows.size(), columns.size(), inner.size(), pa, sa.row_stride, pb,
-          sb.row_stride, t > 0, out, c.row_stride);
+    const auto multiply = blocks ? sgemm_in_blocks : sgemm;
+    multiply(p.transpose_a, p.transpose_b, unit.rows.size(), columns.size(), inner.size(), pa, sa.row_stride, pb,
+             sb.row_stride, t > 0, out, c.row_stride);
   }
 }
 
@@ -116,8 +153,10 @@ void widen(const detail::RowOps& ops, const Stored& from, std::int64_t row, std:
   for (std::int64_t r = 0; r < rows; ++r) ops.to_float(from.at(row + r, column), block + r * columns, columns);
 }
 
-void compute_16bit(const GemmProblem& p, const Unit& unit, ConstOperand a, ConstOperand b, Operand c, float* store) {
+void compute_16bit(const GemmProblem& p, bool blocks, const Unit& unit, ConstOperand a, ConstOperand b, Operand c,
+                   float* store) {
   const detail::RowOps& ops = detail::row_ops(p.dtype);
+  const auto multiply = blocks ? sgemm_in_blocks : sgemm;
   const std::size_t bytes = size_of(p.dtype);
   float *block_a = store, *block_b = store + kBlock * kBlock, *block_c = store + 2 * kBlock * kBlock;
   const std::int64_t rows = unit.rows.size();
@@ -142,8 +181,8 @@ void compute_16bit(const GemmProblem& p, const Unit& unit, ConstOperand a, Const
         } else {
           widen(ops, sb, k0, n0, k, n, block_b);
         }
-        sgemm(p.transpose_a, p.transpose_b, rows, n, k, block_a, p.transpose_a ? rows : k, block_b,
-              p.transpose_b ? k : n, add, block_c, n);
+        multiply(p.transpose_a, p.transpose_b, rows, n, k, block_a, p.transpose_a ? rows : k, block_b,
+                 p.transpose_b ? k : n, add, block_c, n);
         add = true;
       }
     }
@@ -158,8 +197,25 @@ void compute_16bit(const GemmProblem& p, const Unit& unit, ConstOperand a, Const
 
 }  // namespace
 
-void gemm_cpu(const GemmProblem& problem, ConstOperand a, ConstOperand b, Operand c) {
+namespace detail {
+
+GemmPlan gemm_plan(const GemmProblem& problem) {
   const std::int64_t rows = panel_rows(problem);
+  const std::int64_t panels = problem.batch * problem.heads * ((problem.m + rows - 1) / rows);
+  const bool even = problem.skip == Skip::nothing && storage_of(problem.dtype) == DType::fp32;
+  GemmPlan plan;
+  plan.rows = rows;
+  plan.deal = even && panels >= num_threads() ? GemmPlan::Deal::in_order : GemmPlan::Deal::as_free;
+  plan.blocks = !problem.transpose_b && problem.n >= kLeastUnpackedColumns && cpu_isa() == CpuIsa::avx512;
+  return plan;
+}
+
+void gemm_cpu(const GemmPlan& plan, const GemmProblem& problem, ConstOperand a, ConstOperand b, Operand c) {
+  const std::int64_t rows = plan.rows;
+  WM_CHECK(rows >= 1 && rows <= kMaxGemmPanel, "a panel of " + std::to_string(rows) + " rows");
+  WM_CHECK(plan.deal == GemmPlan::Deal::as_free || storage_of(problem.dtype) == DType::fp32,
+           "only fp32 products are dealt in order");
+  WM_CHECK(!plan.blocks || !problem.transpose_b, "the BLAS packs a transposed B, whatever its size");
   const std::int64_t panels = (problem.m + rows - 1) / rows;
   const bool wide = storage_of(problem.dtype) == DType::fp32;
   WM_CHECK(wide || is_16bit(problem.dtype), "matrix products are of fp32, bf16 or fp16");
@@ -173,23 +229,29 @@ void gemm_cpu(const GemmProblem& problem, ConstOperand a, ConstOperand b, Operan
     const Unit unit{
         matrix / problem.heads, matrix % problem.heads, {panel * rows, std::min(problem.m, (panel + 1) * rows)}};
     if (wide) {
-      compute_fp32(problem, unit, a, b, c);
+      compute_fp32(problem, plan.blocks, unit, a, b, c);
     } else {
-      compute_16bit(problem, unit, a, b, c, store.get() + std::int64_t{worker} * 3 * kBlock * kBlock);
+      compute_16bit(problem, plan.blocks, unit, a, b, c, store.get() + std::int64_t{worker} * 3 * kBlock * kBlock);
     }
   };
-  if (problem.skip == Skip::nothing && wide && matrices * panels >= num_threads()) {
-    // Even work: in the order of memory, each core the same rows as in the loops over rows.
-    detail::parallel_for_static_work(matrices * panels, panel_ns,
-                                     [&](std::int64_t index) { compute(index / panels, index % panels, 0); });
+  if (plan.deal == GemmPlan::Deal::in_order) {
+    // The same rows to each core as in the loops over rows.
+    parallel_for_static_work(matrices * panels, panel_ns,
+                             [&](std::int64_t index) { compute(index / panels, index % panels, 0); });
     return;
   }
-  detail::parallel_for_work(matrices * panels, panel_ns, [&](std::int64_t index, int worker) {
+  parallel_for_work(matrices * panels, panel_ns, [&](std::int64_t index, int worker) {
     // The longest panels under a causal mask come first: late short ones even out the end.
     const std::int64_t place = index / matrices;
     const bool last_first = problem.skip == Skip::columns || problem.skip == Skip::inner_end;
     compute(index % matrices, last_first ? panels - 1 - place : place, worker);
   });
+}
+
+}  // namespace detail
+
+void gemm_cpu(const GemmProblem& problem, ConstOperand a, ConstOperand b, Operand c) {
+  detail::gemm_cpu(detail::gemm_plan(problem), problem, a, b, c);
 }
 
 }  // namespace warpmeter::attention

@@ -8,8 +8,10 @@
 #include <cblas.h>
 #include <gtest/gtest.h>
 
+#include "kernels/attention/detail/gemm_plan.hpp"
 #include "kernels/attention/detail/row_ops.hpp"
 #include "kernels/runtime/check.hpp"
+#include "kernels/runtime/cpu_isa.hpp"
 #include "kernels/runtime/parallel.hpp"
 #include "kernels/runtime/random.hpp"
 
@@ -28,6 +30,7 @@ class Product {
   }
 
   void run() { gemm_cpu(p_, as_const(a_), as_const(b_), c_); }
+  void run(const detail::GemmPlan& plan) { detail::gemm_cpu(plan, p_, as_const(a_), as_const(b_), c_); }
 
   /// The largest error of the elements that are asked for, relative to the largest value; unwritten ones are NaN.
   [[nodiscard]] double error() const {
@@ -158,6 +161,70 @@ TEST(GemmCpu, SizesAroundPanelsAndBlocks) {
       EXPECT_LT(product.error(), allowed(dtype)) << name(dtype) << " " << size[0] << " " << size[1] << " " << size[2];
     }
   }
+}
+
+TEST(GemmCpu, EveryPlanComputesTheSame) {
+  // A block more in each direction, of one row, one column and about half the depth; and blocks as deep as they come.
+  for (const auto& size : {std::array<std::int64_t, 3>{129, 65, 97}, {70, 16, 385}, {33, 3, 40}}) {
+    for (const DType dtype : kTypes) {
+      for (const bool transpose_a : {false, true}) {
+        for (const bool blocks : {false, true}) {
+          GemmProblem p = problem(size[0], size[1], size[2], dtype);
+          p.batch = p.heads = 1;
+          p.transpose_a = transpose_a;
+          for (const std::int64_t rows : {64, 256}) {
+            Product product(p);
+            product.run({rows, detail::GemmPlan::Deal::as_free, blocks});
+            EXPECT_LT(product.error(), allowed(dtype)) << name(dtype) << " " << size[0] << " " << size[1] << " "
+                                                       << size[2] << transpose_a << blocks << " rows " << rows;
+            if (dtype != DType::fp32) continue;
+            Product in_order(p);
+            in_order.run({rows, detail::GemmPlan::Deal::in_order, blocks});
+            EXPECT_EQ(std::memcmp(in_order.c().data(), product.c().data(), product.c().bytes()), 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(GemmCpu, PlanIsOfTheShape) {
+  GemmProblem p = problem(512, 128, 512, DType::fp32);
+  p.batch = 8;
+  p.heads = 1;
+  const int before = num_threads();
+  set_num_threads(16);
+  const detail::GemmPlan sixteen = detail::gemm_plan(p);
+  set_num_threads(64);
+  const detail::GemmPlan many = detail::gemm_plan(p);
+  set_num_threads(before);
+  EXPECT_EQ(sixteen.rows, 128);
+  EXPECT_EQ(many.rows, 128);
+  EXPECT_EQ(sixteen.deal, detail::GemmPlan::Deal::in_order);
+  EXPECT_EQ(many.deal, detail::GemmPlan::Deal::as_free) << "not a panel a thread";
+  EXPECT_EQ(sixteen.blocks, cpu_isa() == CpuIsa::avx512);
+
+  p.transpose_b = true;
+  EXPECT_FALSE(detail::gemm_plan(p).blocks) << "the BLAS packs a transposed B";
+  p.transpose_b = false;
+  p.n = 15;
+  EXPECT_FALSE(detail::gemm_plan(p).blocks);
+  p.n = 16;
+  p.dtype = DType::bf16;
+  EXPECT_EQ(detail::gemm_plan(p).deal, detail::GemmPlan::Deal::as_free) << "every worker has its own working store";
+}
+
+TEST(GemmCpu, PlansThatCannotBeAreRefused) {
+  const Operand none;
+  GemmProblem p = problem(2, 2, 2, DType::fp32);
+  EXPECT_THROW(detail::gemm_cpu({0}, p, as_const(none), as_const(none), none), CheckError);
+  EXPECT_THROW(detail::gemm_cpu({kMaxGemmPanel + 1}, p, as_const(none), as_const(none), none), CheckError);
+  p.transpose_b = true;
+  EXPECT_THROW(detail::gemm_cpu({64, detail::GemmPlan::Deal::as_free, true}, p, as_const(none), as_const(none), none),
+               CheckError);
+  p.dtype = DType::bf16;
+  EXPECT_THROW(detail::gemm_cpu({64, detail::GemmPlan::Deal::in_order}, p, as_const(none), as_const(none), none),
+               CheckError);
 }
 
 TEST(GemmCpu, PartsThatNoQuerySeesAreSkippedAndChangeNothing) {

@@ -123,16 +123,14 @@ class Pair:
         for phase in PHASES:
             if not self.ratios(phase):
                 continue
-            columns = [(f"{phase} {self.ours}, ms", lambda p: milliseconds(self.time(phase, "ours", p))),
-                       (f"{phase} {self.theirs}, ms", lambda p: milliseconds(self.time(phase, "theirs", p))),
-                       (f"{phase} ratio", lambda p: ratio(self.ratio(phase, p)))]
-            if self.rounds > 1:
-                columns += [(f"{phase} round {index + 1}", lambda p, index=index: ratio(self.ratio(phase, p, index)))
-                            for index in range(self.rounds)]
-            header += [heading for heading, _ in columns]
-            numeric += [True] * len(columns)
+            header += [f"{phase} {self.ours}, ms", f"{phase} {self.theirs}, ms", f"{phase} ratio"]
+            rounds = range(self.rounds) if self.rounds > 1 else ()
+            header += [f"{phase} round {index + 1}" for index in rounds]
             for line, problem in zip(cells, self.problems):
-                line += [text(problem) for _, text in columns]
+                line += [milliseconds(self.time(phase, side, problem)) for side in ("ours", "theirs")]
+                line.append(ratio(self.ratio(phase, problem)))
+                line += [ratio(self.ratio(phase, problem, index)) for index in rounds]
+        numeric += [True] * (len(header) - len(numeric))
         common = common_text(self.problems, varying)
         title = f"### {self.theirs} / {self.ours}" + (f" ({common})" if common else "")
         return [title, ""] + table(header, cells, numeric)

@@ -1,6 +1,7 @@
 """One row of attention in PyTorch: operands, check, forwards, backwards. As tools/attn_bench/attention_case.cpp."""
 
 import contextlib
+import os
 import time
 import warnings
 
@@ -111,7 +112,7 @@ class _Run:
         if session.ceilings is None:
             session.ceilings = Ceilings(self._torch, self._settings, lambda dtype: precision(self._torch, dtype))
             _load_libraries(self._torch, self._settings)
-        self._memory = None
+        self._memory = None  # once what is allocated only once is there
         self._max_error = 0.0
 
     def run(self):
@@ -284,6 +285,10 @@ class AttentionTool(Tool):
 
     def default_preset(self, is_cuda):
         return "notes" if is_cuda else "quick"
+
+    def before_torch(self, table):
+        if table.flag("--deterministic"):
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses
 
     def cases(self, table, settings):
         return [AttentionCase(configuration) for configuration in attention_problem.expand(table, settings)]

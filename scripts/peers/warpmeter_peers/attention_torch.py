@@ -123,9 +123,9 @@ def implementations():
 
 def is_no_kernel(error):
     """True for what SDPA says when its one allowed backend does not take the problem."""
-    text = str(error)
-    return isinstance(error, NotImplementedError) or any(part in text for part in (
-        "No available kernel", "No viable backend", "not supported by", "does not support", "does not have a deterministic"))
+    return isinstance(error, NotImplementedError) or any(part in str(error) for part in (
+        "No available kernel", "No viable backend", "not supported by", "does not support",
+        "does not have a deterministic", "working triton installation", "No working C++ compiler"))
 
 
 @contextlib.contextmanager
@@ -141,6 +141,6 @@ def explained():
             reasons = [str(warning.message).splitlines()[0].partition(" (Triggered internally")[0].strip()
                        for warning in said]
             # A kernel that was not allowed is no reason.
-            reasons = [text for text in dict.fromkeys(reasons) if "runtime disabled" not in text
-                       and "has been runtime" not in text and not text.endswith("not used because:")]
+            reasons = [text for text in dict.fromkeys(reasons)
+                       if "runtime disabled" not in text and not text.endswith("not used because:")]
             raise Unsupported("; ".join(reasons) or str(error).splitlines()[0]) from None

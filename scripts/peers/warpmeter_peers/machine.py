@@ -1,5 +1,6 @@
 """What a result file says of program, device and libraries. As tools/harness/provenance.cpp."""
 
+import importlib.metadata
 import os
 import pathlib
 import platform
@@ -50,9 +51,8 @@ def libraries_object(torch):
     cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
     libraries["cudnn"] = f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}" if cudnn else None
     try:
-        import triton
-        libraries["triton"] = triton.__version__
-    except Exception:  # whatever is wrong with it, it is not there
+        libraries["triton"] = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
         libraries["triton"] = None
     return libraries
 

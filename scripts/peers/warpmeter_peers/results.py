@@ -5,6 +5,8 @@ import math
 import os
 import tempfile
 
+from warpmeter import results as shared
+
 SCHEMA = "warpmeter/1"
 STATUSES = ("ok", "oom", "unsupported", "skipped", "mismatch", "error", "crashed", "timeout", "interrupted", "not_run")
 FAILURES = ("mismatch", "error", "crashed", "timeout", "interrupted", "not_run")
@@ -83,6 +85,10 @@ def summary_line(document):
     return to_json({"type": "summary", **document.summary()}) + "\n"
 
 
+class ReadError(Exception):
+    """A file is not a result of this suite; the text says why."""
+
+
 class OutputError(Exception):
     """A result file cannot be written."""
 
@@ -125,59 +131,14 @@ class OutputFile:
             raise OutputError(error.strerror) from None
 
 
-class ReadError(Exception):
-    """A file is not a result of this suite; the text says why."""
-
-
-def _strict(text):
-    def refuse(name):
-        raise ValueError(f"{name} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
-
-
 def read_document(path):
-    """The flat document of a .json or .jsonl file, with what an interrupted run left of it. Raises ReadError."""
+    """{tool, device, settings, libraries, row_keys, rows} of a .json or .jsonl file, rows flat, with what an interrupted
+    run left. Raises ReadError, whose text does not name the file."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except OSError as error:
-        raise ReadError(f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ReadError("not a Warpmeter result (not UTF-8)") from None
-    try:
-        document = _document_of_lines(text) if text.lstrip().startswith('{"type"') else _strict(text)
-    except (ValueError, RecursionError) as error:
-        raise ReadError(f"not a Warpmeter result ({error})") from None
-    if not isinstance(document, dict) or not str(document.get("schema", "")).startswith("warpmeter/"):
-        raise ReadError("not a Warpmeter result")
-    if document["schema"] != SCHEMA:
-        raise ReadError(f"its schema is {document['schema']}, not {SCHEMA}")
-    rows = document.get("rows")
-    if (not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows)
-            or not isinstance(document.get("row_keys"), list) or not isinstance(document.get("device"), dict)
-            or not isinstance(document.get("tool"), str) or not isinstance(document.get("settings"), dict)):
-        raise ReadError("not a Warpmeter result (a part of it is missing)")
-    return document
-
-
-def _document_of_lines(text):
-    document, rows = None, []
-    lines = text.splitlines()
-    for number, line in enumerate(lines, 1):
-        try:
-            item = _strict(line)
-        except ValueError:
-            if number == len(lines) and document:  # what a killed run leaves
-                break
-            raise
-        if not isinstance(item, dict):
-            raise ValueError(f"line {number} is not an object")
-        kind = item.pop("type", None)
-        if kind == "header":
-            document = item
-        elif kind == "row":
-            rows.append(item)
-    if document is None:
-        raise ValueError("there is no header line")
-    return {**document, "rows": rows}
+        found = shared.load(path)
+    except shared.ReadError as error:
+        raise ReadError(str(error).partition(": ")[2] or str(error)) from None
+    rows = [{**row.config, **row.figures, **row.samples, "status": row.status, "reason": row.reason or None,
+             "rerun": row.rerun} for row in found.rows]
+    return {"tool": found.tool, "device": found.device, "settings": found.settings, "libraries": found.libraries,
+            "row_keys": found.row_keys, "rows": rows}

@@ -1,5 +1,6 @@
 """Runs the rows of a sweep and writes them as they come. As tools/harness/sweep.cpp and tool.cpp."""
 
+import gc
 import logging
 import os
 import signal
@@ -243,6 +244,9 @@ class Tool:
     def default_preset(self, is_cuda):
         return ""
 
+    def before_torch(self, table):
+        """What torch reads when it is imported."""
+
 
 def import_torch():
     """torch, or None. Its warnings on import are nothing that a user could act on."""
@@ -297,6 +301,7 @@ def _run(tool, argv, console):
     settings = read_settings(table)
     kind, _ = parse_device_name(table.text("--device"))
     tool.cases(table, settings)  # mistakes in the options are told before torch is waited for
+    tool.before_torch(table)
     torch = None if settings.dry_run and kind == "cpu" else import_torch()
     if torch is None and not settings.dry_run:
         raise Missing(INSTALL)
@@ -453,13 +458,14 @@ class Sweep:
         except Interrupted:
             row.end("interrupted", "Ctrl-C")
             self._stopped = "Ctrl-C came before it"
-        except Exception as error:  # whatever it is, it costs this row and no other
+        except Exception as error:  # noqa: BLE001 - whatever it is, it costs this row and no other
             self._fail(row, error)
+        gc.collect()  # what a failed row left in cycles still holds memory
         try:
             if session.settings.is_cuda:
                 torch.cuda.synchronize()  # an asynchronous error belongs to this row
                 torch.cuda.empty_cache()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             self._fail(row, error)
         if row.status == "mismatch":
             row.remove_speeds()

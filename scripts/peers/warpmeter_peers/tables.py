@@ -71,8 +71,8 @@ def markdown_text(document, layout, wide=False, columns=()):
         blocks.append(["No rows."])
     reasons = [_reason_line(row, layout, document, wide) for row in rows if row["status"] != "ok"]
     if reasons:
-        blocks.append([f"{len(reasons)} of {len(rows)} row{'' if len(rows) == 1 else 's'} "
-                       f"{'is' if len(rows) == 1 else 'are'} not ok:", ""] + reasons)
+        are = "row is" if len(rows) == 1 else "rows are"
+        blocks.append([f"{len(reasons)} of {len(rows)} {are} not ok:", "", *reasons])
     blocks.append([context_line(document.envelope)])
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 

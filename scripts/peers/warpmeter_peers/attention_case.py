@@ -31,11 +31,17 @@ def precision(torch, dtype):
 
 @contextlib.contextmanager
 def deterministic(torch, wanted):
-    torch.use_deterministic_algorithms(wanted)
+    if not wanted:
+        yield
+        return
+    settings = torch.utils.deterministic
+    before, settings.fill_uninitialized_memory = settings.fill_uninitialized_memory, False  # filling takes time
+    torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(False)
+        settings.fill_uninitialized_memory = before
 
 
 class Memory:
@@ -294,4 +300,4 @@ class AttentionTool(Tool):
         return [AttentionCase(configuration) for configuration in attention_problem.expand(table, settings)]
 
     def list_text(self):
-        return "".join(f"  {name:24}{implementation.description}\n" for name, implementation in implementations().items())
+        return "".join(f"  {name:24}{found.description}\n" for name, found in implementations().items())

@@ -28,7 +28,7 @@ class _Scale:
         index = int(flat.argmax())
         if float(flat[index]) > self.error or not self.worst:
             self.error = float(flat[index])
-            head, row, col = index // (got.shape[1] * got.shape[2]), index // got.shape[2] % got.shape[1], index % got.shape[2]
+            (head, row), col = divmod(index // got.shape[2], got.shape[1]), index % got.shape[2]
             self.worst = (f"b{place[0]} h{place[1] + head} row {row} col {col}: got {float(got[head, row, col]):.6g}, "
                           f"expected {float(exact[head, row, col]):.6g}")
 

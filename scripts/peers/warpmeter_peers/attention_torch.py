@@ -110,12 +110,14 @@ class Sdpa(Implementation):
 def implementations():
     half = ("bf16", "fp16")
     table = (
-        Eager("pytorch_eager", "torch_eager", "the formula, one operation at a time: matmul, scale, mask, softmax, matmul"),
+        Eager("pytorch_eager", "torch_eager",
+              "the formula, one operation at a time: matmul, scale, mask, softmax, matmul"),
         Compiled("pytorch_compiled", "torch_inductor", "torch.compile of the formula, compiled anew for each shape"),
         Sdpa("pytorch_sdpa_flash", "FLASH_ATTENTION",
              "scaled_dot_product_attention, FlashAttention (on the CPU: its own flash kernel)", half, on_cpu=True),
         Sdpa("pytorch_sdpa_cudnn", "CUDNN_ATTENTION", "scaled_dot_product_attention, cuDNN", half),
-        Sdpa("pytorch_sdpa_efficient", "EFFICIENT_ATTENTION", "scaled_dot_product_attention, memory-efficient (CUTLASS)"),
+        Sdpa("pytorch_sdpa_efficient", "EFFICIENT_ATTENTION",
+             "scaled_dot_product_attention, memory-efficient (CUTLASS)"),
         Sdpa("pytorch_sdpa_math", "MATH", "scaled_dot_product_attention, plain operations", on_cpu=True, keeps=SCORES),
     )
     return {implementation.name: implementation for implementation in table}

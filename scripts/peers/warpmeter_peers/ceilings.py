@@ -1,7 +1,7 @@
 """What the device can do at best, by PyTorch's own operations, and what of it a phase reached.
 
-As tools/harness/ceilings.cpp: a large matmul on random data for the arithmetic in use, and a copy; each once a run, when
-first needed; the least time of some samples.
+As tools/harness/ceilings.cpp: a large matmul on random data for the arithmetic in use, and a copy; each once a run,
+when first needed; the least time of some samples.
 """
 
 import time

@@ -155,7 +155,7 @@ class OptionTable:
         if len(argument) < 2 or argument[0] != "-" or argument == "--":
             raise UsageError(f"'{argument}': unexpected; options are written --name value")
         name = argument.partition("=")[0]
-        known = [spelling for option in self.options.values() for spelling in (option.name, option.negation) if spelling]
+        known = [word for option in self.options.values() for word in (option.name, option.negation) if word]
         guess = grammar.did_you_mean(grammar.nearest_words(name, known))
         raise UsageError(name, "", f"unknown option; {guess or '--help lists them'}")
 

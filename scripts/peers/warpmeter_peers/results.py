@@ -132,8 +132,8 @@ class OutputFile:
 
 
 def read_document(path):
-    """{tool, device, settings, libraries, row_keys, rows} of a .json or .jsonl file, rows flat, with what an interrupted
-    run left. Raises ReadError, whose text does not name the file."""
+    """{tool, device, settings, libraries, row_keys, rows} of a .json or .jsonl file, rows flat, with what an
+    interrupted run left. Raises ReadError, whose text does not name the file."""
     try:
         found = shared.load(path)
     except shared.ReadError as error:

@@ -73,8 +73,8 @@ def add_shared_options(table):
         Option("--steps", "Take exactly N samples of each phase.", "N",
                accepted=f"a whole number from 1 to {MAX_STEPS}; not with --max-noise or --max-time", group=measuring,
                excludes=("--max-noise", "--max-time"), default_note="as many as --max-noise and --max-time say"),
-        Option("--max-noise", "Sample until the noise (interquartile range / median) of at least 5 samples is this low.",
-               "FRACTION", "0.5%", "a fraction or percentage from 0 to 100%: 0.5% or 0.005", measuring),
+        Option("--max-noise", "Sample until the noise (interquartile range / median) of at least 5 samples is this "
+               "low.", "FRACTION", "0.5%", "a fraction or percentage from 0 to 100%: 0.5% or 0.005", measuring),
         Option("--max-time", "Stop sampling a phase after this long, noisy or not. One sample is always taken.",
                "SECONDS", "2", f"seconds from {MIN_TIME_S:g} to {MAX_TIME_S:g}", measuring),
         Option("--timer", "device: events on the device's own timeline, without launch overhead. wall: the host's "

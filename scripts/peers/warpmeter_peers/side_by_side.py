@@ -22,8 +22,8 @@ side_by_side: attn_bench and PyTorch on the same sweep, in the order attn_bench,
 Usage: side_by_side [--impl NAMES] [--peer-impl NAMES] [--folder DIR] [options of both]
 
   --impl NAMES       attn_bench's implementations (its own default)
-  --peer-impl NAMES  the peer's implementations (its own default). As many as --impl has: each is held against the one in
-                     the same place; otherwise every one against every other
+  --peer-impl NAMES  the peer's implementations (its own default). As many as --impl has: each is held against the one
+                     in the same place; otherwise every one against every other
   --folder DIR       where the four results and the ratios go (side_by_side_<time>); must not hold results yet
   --show             print the ratios of what is in --folder; measure nothing
   --threads N        CPU threads of both sides

@@ -3,18 +3,19 @@
 import gc
 import logging
 import os
-import signal
 import sys
 import time
 import warnings
 
-from . import against, machine, results, tables
+from . import against, machine, results
+from .console import INTERRUPTED, Console, Interrupt
 from .grammar import UsageError, format_size, one_line, shell_line
 from .options import OptionTable
-from .settings import add_shared_options, format_of_path, parse_device_name, read_settings, resolve_device
+from .outputs import Outputs, write_text
+from .settings import add_shared_options, parse_device_name, read_settings, resolve_device
 from .timing import Interrupted, Sampler, make_timer
 
-FAILURE, USAGE, MISSING, INTERRUPTED = 1, 2, 3, 130
+FAILURE, USAGE, MISSING = 1, 2, 3
 INSTALL = ("PyTorch is not here: install it for this Python (pip install torch, or apt-get install python3-torch), or "
            "call this script with the Python that has it")
 
@@ -28,59 +29,6 @@ class Predicted:
 
     def __init__(self, first_phase_bytes, peak_bytes, details):
         self.first_phase_bytes, self.peak_bytes, self.details = first_phase_bytes, peak_bytes, details
-
-
-class Console:
-    """Everything that is no data: stderr, one line each; a warning once."""
-
-    def __init__(self, program):
-        self._program, self._warned, self._status = program, set(), False
-        self._terminal = sys.stderr.isatty()
-        self.warnings = 0
-
-    def line(self, text):
-        self._clear()
-        print(f"{self._program}: {one_line(text)}", file=sys.stderr, flush=True)
-
-    def warning(self, text):
-        if text not in self._warned:
-            self._warned.add(text)
-            self.warnings += 1
-            self.line(f"warning: {text}")
-
-    def block(self, text):
-        self._clear()
-        print(text, file=sys.stderr, flush=True)
-
-    def status(self, text):
-        if self._terminal:
-            self._clear()
-            print(text[:100], end="", file=sys.stderr, flush=True)
-            self._status = True
-
-    def _clear(self):
-        if self._status:
-            print("\r\x1b[K", end="", file=sys.stderr)
-            self._status = False
-
-
-class Interrupt:
-    """Set by the first SIGINT or SIGTERM; a second one ends the process at once."""
-
-    def __init__(self):
-        self.requested = False
-
-    def install(self):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._handle)
-
-    def _handle(self, *_):
-        if self.requested:
-            os._exit(INTERRUPTED)
-        self.requested = True
-
-    def __call__(self):
-        return self.requested
 
 
 class Session:
@@ -122,88 +70,6 @@ class Session:
         limit = self.settings.memory_limit
         return (f"predicted peak {format_size(predicted.peak_bytes)}, free {format_size(available)}"
                 + (f", limit {format_size(limit)}" if limit else ""))
-
-
-class Outputs:
-    """stdout and the files of -o, each in its format."""
-
-    def __init__(self, settings, layout, document, console):
-        self._settings, self._layout, self._document, self._console = settings, layout, document, console
-        self._stdout_open, self._files = True, []
-        for path in settings.outputs:
-            try:
-                self._files.append((format_of_path(path), results.OutputFile(path), path))
-            except results.OutputError as error:
-                raise UsageError("--output", path, f"cannot be written: {error}",
-                                 "a file in a folder that can be written to, ending in .md, .json, .jsonl or .csv"
-                                 ) from None
-        self._stale = {}
-
-    def text(self, kind):
-        return write_text(self._document, kind, self._layout, self._settings)
-
-    def print(self, text):
-        if not self._stdout_open or not text:
-            return
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except OSError as error:
-            self._stdout_open = False
-            self._console.warning(f"stdout cannot be written: {error.strerror}")
-            # Python would complain once more when it closes the stream.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-    def begin(self):
-        if self._settings.format == "jsonl":
-            self.print(results.header_line(self._document))
-        elif self._settings.format == "csv":
-            self.print(tables.csv_header(self._csv_columns()))
-
-    def row(self, row):
-        if self._settings.format == "jsonl":
-            self.print(results.row_to_json(row, self._settings.samples, "row") + "\n")
-        elif self._settings.format == "csv":
-            self.print(tables.csv_line(row, self._csv_columns()))
-        self._rewrite(False)
-
-    def end(self):
-        if self._settings.format == "jsonl":
-            self.print(results.summary_line(self._document))
-        elif self._settings.format != "csv":
-            self.print(self.text(self._settings.format))
-        self._rewrite(True)
-
-    def _csv_columns(self):
-        return tables.csv_columns(self._layout, self._document.envelope["row_keys"], self._settings.wide,
-                                  self._settings.columns)
-
-    def _rewrite(self, last):
-        for kind, file, path in self._files:
-            try:
-                file.write(self.text(kind), last)
-                self._stale[path] = False
-            except results.OutputError as error:
-                if path not in self._stale:
-                    self._console.warning(f"cannot write '{path}': {error}; it keeps what it had")
-                self._stale[path] = True
-
-    def failed(self):
-        return not self._stdout_open or any(self._stale.values())
-
-
-def write_text(document, kind, layout, settings):
-    """A whole document in one format."""
-    if kind == "json":
-        return results.json_text(document, settings.samples)
-    if kind == "md":
-        return tables.markdown_text(document, layout, settings.wide, settings.columns)
-    if kind == "jsonl":
-        return (results.header_line(document)
-                + "".join(results.row_to_json(row, settings.samples, "row") + "\n" for row in document.rows)
-                + results.summary_line(document))
-    columns = tables.csv_columns(layout, document.envelope["row_keys"], settings.wide, settings.columns)
-    return tables.csv_header(columns) + "".join(tables.csv_line(row, columns) for row in document.rows)
 
 
 def is_out_of_memory(torch, error):
@@ -266,7 +132,7 @@ def count_cuda_devices(torch):
         return 0, "PyTorch is not here"
     if not torch.backends.cuda.is_built():
         return 0, "this PyTorch is built without CUDA"
-    return (torch.cuda.device_count(), "no GPU or no driver") if torch.cuda.is_available() else (0, "no GPU or no driver")
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0, "no GPU or no driver"
 
 
 def run_tool(tool, argv):
@@ -533,7 +399,8 @@ class Sweep:
             counts = ", ".join(f"{sum(row.status == status for _, row in failed)} {status}"
                                for status in results.FAILURES if any(row.status == status for _, row in failed))
             index, row = failed[0]
-            self._console.line(f"{len(failed)} of {len(rows)} rows without a result: {counts}; row {index}: {row.reason}")
+            self._console.line(f"{len(failed)} of {len(rows)} rows without a result: {counts}; row {index}: "
+                               f"{row.reason}")
 
     def _print_ratios(self, outputs):
         text = against.ratio_text([(self._reference["rows"], [row.flat() for row in self._document.rows])],

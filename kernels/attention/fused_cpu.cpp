@@ -1,10 +1,9 @@
 #include <algorithm>
 
 #include "kernels/attention/detail/row_ops.hpp"
-#include "kernels/attention/detail/scores.hpp"
+#include "kernels/attention/detail/score_attention.hpp"
 #include "kernels/attention/fused.hpp"
 #include "kernels/runtime/annotate.hpp"
-#include "kernels/runtime/check.hpp"
 
 namespace warpmeter::attention {
 
@@ -14,25 +13,13 @@ using detail::for_score_rows;
 using detail::row_ops;
 using detail::RowOps;
 using detail::SavedProbabilities;
+using detail::ScoreAttention;
 using detail::ScoreProducts;
 using detail::Scores;
 
-class FusedCpu final : public Implementation {
+class FusedCpu final : public ScoreAttention {
  public:
-  std::string_view name() const override { return "fused"; }
-  DeviceKind device_kind() const override { return DeviceKind::cpu; }
-  std::string_view description() const override {
-    return "what a compiler makes of naive: scale, mask and softmax in one pass, in place; holds P";
-  }
-  std::string_view dtypes() const override { return "fp32,bf16,fp16"; }
-
-  std::optional<std::string> unsupported(const AttentionProblem& problem, Pass) const override {
-    if (std::string reason = invalid_reason(problem); !reason.empty()) return reason;
-    if (problem.dtype == DType::tf32) return "tf32 is a CUDA compute mode";
-    return std::nullopt;
-  }
-
-  std::string kernel(const AttentionProblem&, Pass) const override { return "fused_cpu"; }
+  FusedCpu() : ScoreAttention(detail::kFused, DeviceKind::cpu) {}
 
   MemoryPlan memory_plan(const AttentionProblem& problem, bool for_backward) const override {
     const std::size_t one = Scores::bytes(problem);
@@ -72,9 +59,7 @@ class FusedCpu final : public Implementation {
 
   void backward(const Context& context, const AttentionProblem& problem, const BackwardArguments& arguments,
                 const Saved* saved) const override {
-    const auto* kept = dynamic_cast<const SavedProbabilities*>(saved);
-    WM_CHECK(kept != nullptr, "fused's backward needs what its forward kept");
-    const Scores& p = kept->p();
+    const Scores& p = probabilities(saved);
     const RowOps& ops = row_ops(problem.dtype);
     const ScoreProducts products(problem, true);
     {

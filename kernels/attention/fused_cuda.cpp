@@ -1,8 +1,8 @@
 #include "kernels/attention/fused_cuda.hpp"
 
+#include "kernels/attention/detail/score_attention.hpp"
 #include "kernels/attention/detail/scores_cuda.hpp"
 #include "kernels/runtime/annotate.hpp"
-#include "kernels/runtime/check.hpp"
 
 namespace warpmeter::attention {
 
@@ -12,23 +12,12 @@ using detail::cuda_row_ops;
 using detail::CudaScoreProducts;
 using detail::Order;
 using detail::SavedProbabilities;
+using detail::ScoreAttention;
 using detail::Scores;
 
-class FusedCuda final : public Implementation {
+class FusedCuda final : public ScoreAttention {
  public:
-  std::string_view name() const override { return "fused"; }
-  DeviceKind device_kind() const override { return DeviceKind::cuda; }
-  std::string_view description() const override {
-    return "what a compiler makes of naive: scale, mask and softmax in one pass, in place; holds P";
-  }
-  std::string_view dtypes() const override { return "fp32,tf32,bf16,fp16"; }
-
-  std::optional<std::string> unsupported(const AttentionProblem& problem, Pass) const override {
-    if (std::string reason = invalid_reason(problem); !reason.empty()) return reason;
-    return std::nullopt;
-  }
-
-  std::string kernel(const AttentionProblem&, Pass) const override { return "fused_cuda"; }
+  FusedCuda() : ScoreAttention(detail::kFused, DeviceKind::cuda) {}
 
   MemoryPlan memory_plan(const AttentionProblem& problem, bool for_backward) const override {
     const std::size_t one = Scores::bytes(problem), workspace = detail::score_workspace_bytes(problem);
@@ -67,9 +56,7 @@ class FusedCuda final : public Implementation {
 
   void backward(const Context& context, const AttentionProblem& problem, const BackwardArguments& arguments,
                 const Saved* saved) const override {
-    const auto* kept = dynamic_cast<const SavedProbabilities*>(saved);
-    WM_CHECK(kept != nullptr, "fused's backward needs what its forward kept");
-    const Scores& p = kept->p();
+    const Scores& p = probabilities(saved);
     const DeviceGuard guard(context.device());
     const CudaScoreProducts products(context, problem, true);
     {

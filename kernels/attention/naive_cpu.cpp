@@ -1,10 +1,9 @@
 #include <limits>
 
 #include "kernels/attention/detail/row_ops.hpp"
-#include "kernels/attention/detail/scores.hpp"
+#include "kernels/attention/detail/score_attention.hpp"
 #include "kernels/attention/naive.hpp"
 #include "kernels/runtime/annotate.hpp"
-#include "kernels/runtime/check.hpp"
 
 namespace warpmeter::attention {
 
@@ -14,27 +13,15 @@ using detail::for_score_rows;
 using detail::row_ops;
 using detail::RowOps;
 using detail::SavedProbabilities;
+using detail::ScoreAttention;
 using detail::ScoreProducts;
 using detail::Scores;
 
 using ScoresPtr = std::unique_ptr<Scores>;
 
-class NaiveCpu final : public Implementation {
+class NaiveCpu final : public ScoreAttention {
  public:
-  std::string_view name() const override { return "naive"; }
-  DeviceKind device_kind() const override { return DeviceKind::cpu; }
-  std::string_view description() const override {
-    return "one operation at a time, as an eager framework runs it; holds scores, masked scores and P";
-  }
-  std::string_view dtypes() const override { return "fp32,bf16,fp16"; }
-
-  std::optional<std::string> unsupported(const AttentionProblem& problem, Pass) const override {
-    if (std::string reason = invalid_reason(problem); !reason.empty()) return reason;
-    if (problem.dtype == DType::tf32) return "tf32 is a CUDA compute mode";
-    return std::nullopt;
-  }
-
-  std::string kernel(const AttentionProblem&, Pass) const override { return "naive_cpu"; }
+  NaiveCpu() : ScoreAttention(detail::kNaive, DeviceKind::cpu) {}
 
   MemoryPlan memory_plan(const AttentionProblem& problem, bool for_backward) const override {
     const std::size_t one = Scores::bytes(problem);
@@ -82,9 +69,7 @@ class NaiveCpu final : public Implementation {
 
   void backward(const Context& context, const AttentionProblem& problem, const BackwardArguments& arguments,
                 const Saved* saved) const override {
-    const auto* kept = dynamic_cast<const SavedProbabilities*>(saved);
-    WM_CHECK(kept != nullptr, "naive's backward needs what its forward kept");
-    const Scores& p = kept->p();
+    const Scores& p = probabilities(saved);
     const RowOps& ops = row_ops(problem.dtype);
     const ScoreProducts products(problem, false);
     {

@@ -2,9 +2,9 @@
 
 #include <limits>
 
+#include "kernels/attention/detail/score_attention.hpp"
 #include "kernels/attention/detail/scores_cuda.hpp"
 #include "kernels/runtime/annotate.hpp"
-#include "kernels/runtime/check.hpp"
 
 namespace warpmeter::attention {
 
@@ -15,27 +15,16 @@ using detail::CudaRowOps;
 using detail::CudaScoreProducts;
 using detail::Order;
 using detail::SavedProbabilities;
+using detail::ScoreAttention;
 using detail::ScoreRows;
 using detail::Scores;
 using detail::whole_rows;
 
 using ScoresPtr = std::unique_ptr<Scores>;
 
-class NaiveCuda final : public Implementation {
+class NaiveCuda final : public ScoreAttention {
  public:
-  std::string_view name() const override { return "naive"; }
-  DeviceKind device_kind() const override { return DeviceKind::cuda; }
-  std::string_view description() const override {
-    return "one operation at a time, as an eager framework runs it; holds scores, masked scores and P";
-  }
-  std::string_view dtypes() const override { return "fp32,tf32,bf16,fp16"; }
-
-  std::optional<std::string> unsupported(const AttentionProblem& problem, Pass) const override {
-    if (std::string reason = invalid_reason(problem); !reason.empty()) return reason;
-    return std::nullopt;
-  }
-
-  std::string kernel(const AttentionProblem&, Pass) const override { return "naive_cuda"; }
+  NaiveCuda() : ScoreAttention(detail::kNaive, DeviceKind::cuda) {}
 
   MemoryPlan memory_plan(const AttentionProblem& problem, bool for_backward) const override {
     const std::size_t one = Scores::bytes(problem), workspace = detail::score_workspace_bytes(problem);
@@ -92,9 +81,7 @@ class NaiveCuda final : public Implementation {
 
   void backward(const Context& context, const AttentionProblem& problem, const BackwardArguments& arguments,
                 const Saved* saved) const override {
-    const auto* kept = dynamic_cast<const SavedProbabilities*>(saved);
-    WM_CHECK(kept != nullptr, "naive's backward needs what its forward kept");
-    const Scores& p = kept->p();
+    const Scores& p = probabilities(saved);
     const DeviceGuard guard(context.device());
     const CudaRowOps& ops = cuda_row_ops(problem.dtype);
     const CudaScoreProducts products(context, problem, false);

@@ -310,6 +310,14 @@ void measure(const AttentionProblem& problem, int rounds, const std::vector<Vari
       static_cast<long long>(problem.batch), static_cast<long long>(problem.seq_len),
       static_cast<long long>(problem.head_dim), num_threads(), std::string(name(cpu_isa())).c_str(),
       openblas_get_corename(), median(whole), *std::min_element(whole.begin(), whole.end()));
+  std::vector<double> empty;
+  for (int i = 0; i < 200; ++i) {
+    const double begin = now_ms();
+    parallel_workers([](int, int) {});
+    empty.push_back(now_ms() - begin);
+  }
+  std::printf("a parallel region with nothing in it: %.4f ms; a score matrix: %.1f MiB\n", median(empty),
+              static_cast<double>(Scores::bytes(problem)) / (1 << 20));
   std::printf("%-15s", "variant");
   for (const char* phase : kPhases) std::printf(" %8s", phase);
   std::printf(" %8s %8s %8s %9s\n", "total", "best", "GFLOP/s", "off");

@@ -22,7 +22,8 @@ class JsonProblem(Exception):
 
     def place(self, text):
         line = text.count("\n", 0, self.position) + 1
-        return "line %d, column %d" % (line, self.position - text.rfind("\n", 0, self.position))
+        column = self.position - text.rfind("\n", 0, self.position)
+        return f"line {line}, column {column}"
 
 
 def _integer(digits):

@@ -78,13 +78,8 @@ class FlashCuda final : public Implementation {
   [[nodiscard]] std::string_view description() const override { return description_; }
   [[nodiscard]] std::string_view dtypes() const override { return "fp32,tf32,bf16,fp16"; }
 
-  [[nodiscard]] std::optional<std::string> unsupported(const AttentionProblem& problem, Pass pass) const override {
+  [[nodiscard]] std::optional<std::string> unsupported(const AttentionProblem& problem, Pass /*pass*/) const override {
     if (std::string reason = invalid_reason(problem); !reason.empty()) return reason;
-    // Where a query sees one key, dP (three TF32 products) and D (fp32) differ by up to 12 roundings, three times the
-    // bound; D has to be summed in dP's own order first. Until then the backward is not offered.
-    if (pass == Pass::backward && storage_of(problem.dtype) == DType::fp32) {
-      return "flash's fp32 and tf32 backward on CUDA is not within its error bound for every shape yet";
-    }
     return std::nullopt;
   }
 

@@ -119,7 +119,12 @@ class Evaluation {
  public:
   Evaluation(const AttentionProblem& problem, const ReferenceInputs& inputs, const ReferenceRequest& request,
              Layout layout)
-      : p_(problem), inputs_(inputs), request_(request), l_(layout), terms_(static_cast<std::size_t>(num_threads())) {}
+      : p_(problem),
+        inputs_(inputs),
+        request_(request),
+        l_(layout),
+        terms_(static_cast<std::size_t>(num_threads())),
+        key_squares_(request.keys.size()) {}
 
   ReferenceResult run() {
     load(inputs_.k, request_.kv_head, p_.kv_len, l_.k, l_.key_stride);
@@ -137,6 +142,9 @@ class Evaluation {
     for (double& x : l_.result.dk) x = round_(x);
     for (double& x : l_.result.dv) x = round_(x);
     l_.result.largest_term = *std::max_element(terms_.begin(), terms_.end());
+    for (const double squares : key_squares_) {
+      l_.result.largest_key_term = std::max(l_.result.largest_key_term, std::sqrt(squares));
+    }
     return l_.result;
   }
 
@@ -252,7 +260,10 @@ class Evaluation {
       weighted_sum(&l_.v.rows[at(key * l_.dim)], l_.d_o.columns.data() + first, l_.query_stride, l_.dim, ds, count);
       for (std::int64_t i = 0; i < count; ++i) {
         p[i] = round_(std::exp(scaled(p[i]) - l_.lse[at(first + i)]));
-        ds[i] = round_(round_(p[i] * (round_(ds[i]) - l_.d[at(first + i)])) * scale_);
+        const double dp = round_(ds[i]), d = l_.d[at(first + i)];
+        const double term = p[i] * (std::fabs(dp) + std::fabs(d));
+        key_squares_[at(index)] += term * term;
+        ds[i] = round_(round_(p[i] * (dp - d)) * scale_);
       }
       weighted_sum(p, l_.d_o.rows.data() + first * l_.dim, l_.dim, count, sum, l_.dim);
       for (std::int64_t c = 0; c < l_.dim; ++c) l_.result.dv[at(index * l_.dim + c)] += sum[c];
@@ -276,7 +287,8 @@ class Evaluation {
   const ReferenceInputs& inputs_;
   const ReferenceRequest& request_;
   Layout l_;
-  std::vector<double> terms_;  // largest_term, a worker each
+  std::vector<double> terms_;        // largest_term, a worker each
+  std::vector<double> key_squares_;  // the sum under largest_key_term's root, a wanted key each
   double scale_ = p_.scale();
   Round round_;
 };

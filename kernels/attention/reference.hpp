@@ -51,6 +51,9 @@ struct ReferenceResult {
   /// Largest P_ij (|dP_ij| + |o_i * do_i|_2) of the query rows: what dS is the difference of. Where gradients cancel to
   /// nearly nothing, rounding errors are of this size, not of the result's.
   double largest_term = 0;
+  /// Largest root of sum_i (P_ij (|dP_ij| + |D_i|))^2 of the key rows j, i over the queries of the whole group: dK_j
+  /// adds up one rounding error for each query, and independent errors add as the root of their squares.
+  double largest_key_term = 0;
 };
 
 /// Doubles that evaluate_reference() needs as workspace.

@@ -94,7 +94,7 @@ class HeadsCopy {
 struct Scale {
   double reference = 0;  // max |reference|
   double yardstick = 0;  // max |rounded formula - reference|
-  double floor = 0;      // dq, dk: max of the terms that cancel, see ReferenceResult::largest_term
+  double floor = 0;      // dq, dk: c in verify.hpp
 };
 
 /// Rows of one output with their reference values.
@@ -131,13 +131,19 @@ struct Verifier::Impl {
   std::vector<Sample> samples;
   Scale o, lse, dq, dk, dv;
   double term = 0;              // largest_term over the samples
+  double key_term = 0;          // largest_key_term over those with exact keys
   double max_q = 0, max_k = 0;  // largest |q|, |k| of the sampled groups' heads
 
   [[nodiscard]] std::int64_t group() const { return problem.group_size(); }
 
   void choose_samples(std::uint64_t seed, double budget);
   void evaluate(Sample& sample, const ReferenceInputs& inputs);
-  void evaluate_keys(const Sample& sample, const HostOutputs& outputs, Expected& dk, Expected& dv) const;
+  /// Returns largest_key_term.
+  double evaluate_keys(const Sample& sample, const HostOutputs& outputs, Expected& dk, Expected& dv) const;
+  /// c of dk, in verify.hpp.
+  [[nodiscard]] double key_floor(double largest_key_term) const {
+    return std::max(term, largest_key_term) * problem.scale() * max_q;
+  }
   [[nodiscard]] double tolerance(const Scale& scale, double magnitude) const;
 };
 
@@ -235,7 +241,9 @@ void Verifier::Impl::evaluate(Sample& sample, const ReferenceInputs& inputs) {
     sample.dq.*to = copy(result.dq);
     sample.dk.*to = copy(result.dk);
     sample.dv.*to = copy(result.dv);
-    if (how == Rounding::none) term = std::max(term, result.largest_term);
+    if (how != Rounding::none) return;
+    term = std::max(term, result.largest_term);
+    key_term = std::max(key_term, result.largest_key_term);
   };
   run(Rounding::none, &Expected::values);
   if (rounding != Rounding::none) run(rounding, &Expected::rounded);
@@ -246,8 +254,8 @@ void Verifier::Impl::evaluate(Sample& sample, const ReferenceInputs& inputs) {
   measure(sample.dv, dv);
 }
 
-void Verifier::Impl::evaluate_keys(const Sample& sample, const HostOutputs& outputs, Expected& dk_out,
-                                   Expected& dv_out) const {
+double Verifier::Impl::evaluate_keys(const Sample& sample, const HostOutputs& outputs, Expected& dk_out,
+                                     Expected& dv_out) const {
   WM_CHECK(outputs.o.data != nullptr && outputs.lse != nullptr,
            "rows of dk and dv of a problem this large are checked with the run's own o and lse");
   const std::int64_t rows = problem.seq_len, dim = problem.head_dim;
@@ -287,9 +295,11 @@ void Verifier::Impl::evaluate_keys(const Sample& sample, const HostOutputs& outp
     const ReferenceResult result = evaluate_reference(one, inputs, request, workspace.data());
     dk_out.*to = copy(result.dk);
     dv_out.*to = copy(result.dv);
+    return result.largest_key_term;
   };
-  run(Rounding::none, &Expected::values);
+  const double largest_key_term = run(Rounding::none, &Expected::values);
   if (rounding != Rounding::none) run(rounding, &Expected::rounded);
+  return largest_key_term;
 }
 
 double Verifier::Impl::tolerance(const Scale& scale, double magnitude) const {
@@ -392,7 +402,7 @@ Verifier::Verifier(const AttentionProblem& problem, ConstOperand q, ConstOperand
     impl_->max_k = std::max(impl_->max_k, largest_of(k, sample.kv_head, 1, problem.kv_len));
   }
   impl_->dq.floor = impl_->term * problem.scale() * impl_->max_k;
-  impl_->dk.floor = impl_->term * problem.scale() * impl_->max_q;
+  impl_->dk.floor = impl_->key_floor(impl_->key_term);
 }
 
 Verifier::~Verifier() = default;
@@ -459,7 +469,7 @@ CheckReport Verifier::check(const HostOutputs& outputs) const {
     if (sample.keys.empty()) continue;
     Expected dk_here, dv_here;
     if (!sample.exact_keys) {
-      impl.evaluate_keys(sample, outputs, dk_here, dv_here);
+      dk_scale.floor = std::max(dk_scale.floor, impl.key_floor(impl.evaluate_keys(sample, outputs, dk_here, dv_here)));
       measure(dk_here, dk_scale);
       measure(dv_here, dv_scale);
     }

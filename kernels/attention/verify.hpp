@@ -53,7 +53,9 @@ struct HostOutputs {
 /// makes when every step is rounded to that type; a kernel that keeps more in fp32 stays below it, one that rounds in
 /// other places comes near it, and the last rounding of the result is on top. c is the size of what cancels in
 /// dS = P (dP - D), times scale and the largest |k| (dq) or |q| (dk): where a query sees one key dq is 0 by formula,
-/// and in practice a rounding error of that size.
+/// and in practice a rounding error of that size. For dk the size is the root of the sum of its squares over the
+/// queries, where that is more than the largest of them: D_i comes from an O that is rounded for each query anew, so a
+/// key that many queries see almost alone adds up as many independent errors. For dq it is one: P is a mean over keys.
 class Verifier {
  public:
   /// `d_o` null: forward only. The operands are host memory; they are read here only.

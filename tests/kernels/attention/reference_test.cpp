@@ -56,6 +56,23 @@ TEST(Reference, TwoKeysByHand) {
   EXPECT_NEAR(r.dv[0], 0.25, 1e-6);
   EXPECT_NEAR(r.dv[1], 0.75, 1e-6);
   EXPECT_NEAR(r.largest_term, 0.75 * (8 + 7), 1e-5);
+  EXPECT_NEAR(r.largest_key_term, 0.75 * (8 + 7), 1e-5);
+}
+
+/// Each query's rounding error of D lands in the one key's gradient.
+TEST(Reference, ErrorsOfAKeyAddUpOverItsQueries) {
+  Inputs in;
+  in.problem.seq_len = 2;
+  in.problem.head_dim = 1;
+  in.problem.causal = false;
+  in.q = {1, 1};
+  in.k = {2};
+  in.v = {3};
+  in.d_o = {1, -2};  // P = 1, dP = D = 3 and -6
+  const auto queries = all(2), keys = all(1);
+  const ReferenceResult r = in.evaluate({0, 0, queries, keys, true});
+  EXPECT_NEAR(r.largest_term, 6 + 6, 1e-12);
+  EXPECT_NEAR(r.largest_key_term, std::hypot(3 + 3, 6 + 6), 1e-12);
 }
 
 TEST(Reference, ScaleIsOneOverTheRootOfTheHeadDim) {

@@ -20,17 +20,15 @@
 ///
 /// Grid: x = one block a (tile of kRowsN keys, batch x key/value head), in the order of Schedule. The block loops over
 /// the query heads of its group and, in each, over the query tiles of kRowsM rows that see its keys: dK and dV are sums
-/// inside one block. A warp has 16 keys and 1 / kColumnWarps of the columns of their dK and dV; S^T = K Q^T and dP^T =
-/// V dO^T come out as the A operands of dV and dK.
-/// kWithDq (T is float): dS goes through shared memory and all warps add scale dS K to dQ itself, by atomic adds of 8
-/// bytes, in varying order unless params.deterministic (DqTurns). Without, dQ has a kernel of its own
-/// (tf32_query_gradient.cuh).
-/// Shared memory: Tf32BackwardTraits::SharedStorage.
+/// inside one block. A warp has 16 kM keys and 1 / kColumnWarps of the columns of their dK and dV; S^T = K Q^T and dP^T
+/// = V dO^T come out as the A operands of dV and dK. kWithDq (T is float): dS goes through shared memory and all warps
+/// add scale dS K to dQ itself, by atomic adds of 8 bytes, in varying order unless params.deterministic (DqTurns).
+/// Without, dQ has a kernel of its own (tf32_query_gradient.cuh). Shared memory: Tf32BackwardTraits::SharedStorage.
 /// Source: Dao, "FlashAttention-2", 2023.
 namespace warpmeter::attention::flash_sm80 {
 
 template <class T_, bool kSplit_, int kHeadDim_, int kRowsM_, int kRowsN_, int kColumnWarps_, int kMinBlocks_,
-          bool kWithDq_>
+          bool kWithDq_, int kM_ = 1>
 struct Tf32BackwardTraits {
   using T = T_;
   static constexpr bool kSplit = kSplit_;
@@ -38,7 +36,8 @@ struct Tf32BackwardTraits {
   static constexpr int kRowsM = kRowsM_;  // queries a step
   static constexpr int kRowsN = kRowsN_;  // keys of a block
   static constexpr int kColumnWarps = kColumnWarps_;
-  static constexpr int kKeyWarps = kRowsN / 16;
+  static constexpr int kM = kM_;  // row tiles (16 keys) of a warp
+  static constexpr int kKeyWarps = kRowsN / (16 * kM);
   static constexpr int kWarps = kKeyWarps * kColumnWarps;
   static constexpr int kThreads = kWarps * kWarpSize;
   static constexpr int kMinBlocks = kMinBlocks_;
@@ -51,7 +50,7 @@ struct Tf32BackwardTraits {
   static constexpr int kDqWarpsM = kRowsM / 16;           // dQ: 16 rows a warp
   static constexpr int kDqWarpsD = kWarps / kDqWarpsM;
   static constexpr int kDqD = kHeadDim / 8 / kDqWarpsD;
-  static_assert(kRowsM % 16 == 0 && kRowsN % 16 == 0 && kHeadDim % (8 * kColumnWarps) == 0);
+  static_assert(kRowsM % 16 == 0 && kRowsN % (16 * kM) == 0 && kHeadDim % (8 * kColumnWarps) == 0);
   static_assert(!kWithDq || (kWarps % kDqWarpsM == 0 && kHeadDim % (8 * kDqWarpsD) == 0 && sizeof(T) == 4));
 
   struct Stage {
@@ -75,7 +74,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
   constexpr bool kSplit = Traits::kSplit, kWithDq = Traits::kWithDq;
   constexpr int kHeadDim = Traits::kHeadDim, kRowsM = Traits::kRowsM, kRowsN = Traits::kRowsN;
   constexpr int kTilePitch = Traits::kTilePitch, kScorePitch = Traits::kScorePitch, kThreads = Traits::kThreads;
-  constexpr int kN = Traits::kN, kK = Traits::kK, kD = Traits::kD;
+  constexpr int kM = Traits::kM, kN = Traits::kN, kK = Traits::kK, kD = Traits::kD;
   using Storage = typename Traits::SharedStorage;
   using Stage = typename Traits::Stage;
 
@@ -84,7 +83,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
   const std::uint32_t shared = ptx::shared_address(shared_bytes);
   const Shape& shape = params.shape;
   const int thread = threadIdx.x, warp = thread / kWarpSize, lane = thread % kWarpSize;
-  const int warp_key = warp % Traits::kKeyWarps * 16;
+  const int warp_key = warp % Traits::kKeyWarps * (16 * kM);
   const int warp_column = warp / Traits::kKeyWarps * (kD * 8);
 
   BackwardWork& work = storage.work;
@@ -120,14 +119,13 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
   QueryStep step = first_step(work);
   load_step(step);
 
-  float dk[1][kD][4], dv[1][kD][4];
+  float dk[kM][kD][4], dv[kM][kD][4];
   clear(dk);
   clear(dv);
 
   // dQ of a step's rows: dS of all of the block's keys times K.
   const auto accumulate_dq = [&](const QueryStep& at) {
     float dq[1][Traits::kDqD][4];
-    clear(dq);
     const int row = warp % Traits::kDqWarpsM * 16;
     const int column = warp / Traits::kDqWarpsM * (Traits::kDqD * 8);
     tf32_product_atb<kSplit, kScorePitch, kTilePitch, kRowsN / 8>(
@@ -165,9 +163,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
     const std::uint32_t stage = stage_of(step);
     const std::uint32_t stats = stage + offsetof(Stage, stats) + (lane % 4) * 2 * sizeof(float);
 
-    float p[1][kN][4];
-    clear(p);
-    tf32_product_abt<kSplitScores<T>, kTilePitch, kTilePitch, kK>(
+    float p[kM][kN][4];
+    tf32_product_abt<kSplitScores<T>, true, kTilePitch, kTilePitch, kK>(
         p, shared + offsetof(Storage, k) + warp_key * kTilePitch * 4 + tf32_a_lane_offset<kTilePitch>(lane),
         stage + offsetof(Stage, q) + tf32_b_lane_offset<kTilePitch>(lane));
     mask_scores(p, diagonal_of(shape, work, step, kRowsM, kRowsN), work.key_rows, kRowsN, warp_key, lane);
@@ -176,17 +173,19 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
       const float2 lse = ptx::load_shared_float2(stats + offsetof(Tf32Stats<kRowsM>, lse) + n * 8 * 4);
       const float2 rest = ptx::load_shared_float2(stats + offsetof(Tf32Stats<kRowsM>, rest) + n * 8 * 4);
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        p[0][n][2 * h] = probability(p[0][n][2 * h], shape.scale, lse.x, rest.x);
-        p[0][n][2 * h + 1] = probability(p[0][n][2 * h + 1], shape.scale, lse.y, rest.y);
+      for (int m = 0; m < kM; ++m) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          p[m][n][2 * h] = probability(p[m][n][2 * h], shape.scale, lse.x, rest.x);
+          p[m][n][2 * h + 1] = probability(p[m][n][2 * h + 1], shape.scale, lse.y, rest.y);
+        }
       }
     }
     tf32_product_ab<kSplit, kTilePitch>(
         dv, p, stage + offsetof(Stage, d_o) + warp_column * 4 + tf32_rows_lane_offset<kTilePitch>(lane));
     {
-      float dp[1][kN][4];
-      clear(dp);
-      tf32_product_abt<kSplit, kTilePitch, kTilePitch, kK>(
+      float dp[kM][kN][4];
+      tf32_product_abt<kSplit, true, kTilePitch, kTilePitch, kK>(
           dp, shared + offsetof(Storage, v) + warp_key * kTilePitch * 4 + tf32_a_lane_offset<kTilePitch>(lane),
           stage + offsetof(Stage, d_o) + tf32_b_lane_offset<kTilePitch>(lane));
       const std::uint32_t ds_lane =
@@ -195,11 +194,15 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
       for (int n = 0; n < kN; ++n) {
         const float2 d = ptx::load_shared_float2(stats + offsetof(Tf32Stats<kRowsM>, d) + n * 8 * 4);
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          p[0][n][2 * h] *= dp[0][n][2 * h] - d.x;
-          p[0][n][2 * h + 1] *= dp[0][n][2 * h + 1] - d.y;
-          if (kWithDq && warp < Traits::kKeyWarps) {
-            ptx::store_shared_float2(ds_lane + (h * 8 * kScorePitch + n * 8) * 4, p[0][n][2 * h], p[0][n][2 * h + 1]);
+        for (int m = 0; m < kM; ++m) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            p[m][n][2 * h] *= dp[m][n][2 * h] - d.x;
+            p[m][n][2 * h + 1] *= dp[m][n][2 * h + 1] - d.y;
+            if (kWithDq && warp < Traits::kKeyWarps) {
+              ptx::store_shared_float2(ds_lane + ((m * 16 + h * 8) * kScorePitch + n * 8) * 4, p[m][n][2 * h],
+                                       p[m][n][2 * h + 1]);
+            }
           }
         }
       }
@@ -221,17 +224,20 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
   }
 
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int key = warp_key + h * 8 + lane / 4;
-    if (key >= work.key_rows) continue;
-    T* const dk_row = row_address<T>(params.dk, work.batch, work.kv_head, work.first_key + key);
-    T* const dv_row = row_address<T>(params.dv, work.batch, work.kv_head, work.first_key + key);
+  for (int m = 0; m < kM; ++m) {
 #pragma unroll
-    for (int n = 0; n < kD; ++n) {
-      const int column = warp_column + n * 8 + (lane % 4) * 2;
-      store_pair(dk_row, column, shape.head_dim, params.vector, dk[0][n][2 * h] * shape.scale,
-                 dk[0][n][2 * h + 1] * shape.scale);
-      store_pair(dv_row, column, shape.head_dim, params.vector, dv[0][n][2 * h], dv[0][n][2 * h + 1]);
+    for (int h = 0; h < 2; ++h) {
+      const int key = warp_key + m * 16 + h * 8 + lane / 4;
+      if (key >= work.key_rows) continue;
+      T* const dk_row = row_address<T>(params.dk, work.batch, work.kv_head, work.first_key + key);
+      T* const dv_row = row_address<T>(params.dv, work.batch, work.kv_head, work.first_key + key);
+#pragma unroll
+      for (int n = 0; n < kD; ++n) {
+        const int column = warp_column + n * 8 + (lane % 4) * 2;
+        store_pair(dk_row, column, shape.head_dim, params.vector, dk[m][n][2 * h] * shape.scale,
+                   dk[m][n][2 * h + 1] * shape.scale);
+        store_pair(dv_row, column, shape.head_dim, params.vector, dv[m][n][2 * h], dv[m][n][2 * h + 1]);
+      }
     }
   }
 }
@@ -255,7 +261,8 @@ void launch_tf32_prepare(BackwardParams params, cudaStream_t stream) {
   params.schedule = Schedule{};
   params.schedule.heads = params.shape.batch * params.shape.num_heads;
   params.schedule.tiles = (params.shape.seq_len + kStatsRows - 1) / kStatsRows;
-  launch_in_grids(tf32_prepare_kernel<typename Traits::T, Traits::kWithDq>, params, kStatsThreads, 0, stream);
+  launch_in_grids(tf32_prepare_kernel<typename Traits::T, Traits::kSplit, Traits::kWithDq>, params, kStatsThreads, 0,
+                  stream);
 }
 
 template <class Traits>

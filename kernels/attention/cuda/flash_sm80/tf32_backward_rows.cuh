@@ -9,7 +9,7 @@
 
 /// What the tf32 backward does by query rows before its other kernels: LSE, its rest and D = rowsum(O * dO), padded to
 /// whole tiles, and a cleared dQ where it is a sum of additions. Bound by memory. Grid: x = (tile of kStatsRows rows,
-/// batch x head) in the order of Schedule; a warp a row.
+/// batch x head) in the order of Schedule; a warp has eight rows.
 namespace warpmeter::attention::flash_sm80 {
 
 constexpr int kStatsRows = 64;  // tiles of the other kernels divide it
@@ -41,41 +41,78 @@ __device__ __forceinline__ float probability(float s, float scale, float lse, fl
   return exp_approx(fmaf(s, scale, -lse) - rest);
 }
 
-/// kClearDq: dQ = 0; T is float then.
-template <class T, bool kClearDq>
+/// Four elements k + t and k + t + 4 (t = lane % 4) of a row as the products' operands have them; zero behind `count`.
+template <class T>
+__device__ __forceinline__ void load_k_step(const T* row, int k, int count, int lane, float (&x)[2]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int c = k + i * 4 + lane % 4;
+    x[i] = c < count ? to_float(row[c]) : 0.0f;
+  }
+}
+
+/// D of eight rows, lane / 4 of a warp; every lane of a row gets it. It is the diagonal of dO O^T, from the
+/// instructions that make dP = dO V^T in the same order: a query that sees one key has O = V of it, and dP - D is 0 to
+/// the last bit.
+template <bool kSplit, class T>
+__device__ __forceinline__ float row_products(const T* d_o, const T* o, int head_dim, int lane) {
+  Tf32Sum<kSplit, 1, 1> sum;
+  sum.clear();
+#pragma unroll 4
+  for (int k = 0; k < head_dim; k += 8) {
+    float x[2], y[2];
+    load_k_step(d_o, k, head_dim, lane, x);
+    load_k_step(o, k, head_dim, lane, y);
+    Tf32Operand<kSplit, 4> a[1];
+    Tf32Operand<kSplit, 2> b[1];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      a[0].set(2 * i, x[i]);
+      a[0].set(2 * i + 1, 0.0f);  // rows 8 to 15
+      b[0].set(i, y[i]);
+    }
+    tf32_step<kSplit, false>(sum, 0, a, b);
+  }
+  // Column lane / 4 of the row: in the row's lane lane / 8, of two columns the even or the odd one.
+  const int row = lane / 4;
+  const float even = __shfl_sync(0xffffffffu, sum.total(0, 0, 0), row * 4 + row / 2);
+  const float odd = __shfl_sync(0xffffffffu, sum.total(0, 0, 1), row * 4 + row / 2);
+  return row % 2 == 0 ? even : odd;
+}
+
+/// kClearDq: dQ = 0; T is float then. kSplit as the other kernels'.
+template <class T, bool kSplit, bool kClearDq>
 __global__ void __launch_bounds__(kStatsThreads) tf32_prepare_kernel(const __grid_constant__ BackwardParams params) {
+  static_assert(kStatsThreads / kWarpSize * 8 == kStatsRows);
   const Shape& shape = params.shape;
   const WorkItem item = work_item(params.schedule);
   const std::int64_t batch = item.head / shape.num_heads;
   const std::int64_t head = item.head - batch * shape.num_heads;
   const Tf32RowStats stats = row_stats_of(params);
   const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
-#pragma unroll 1
-  for (int i = warp; i < kStatsRows; i += kStatsThreads / kWarpSize) {
-    const std::int64_t row = item.tile * kStatsRows + i;
-    float d = 0.0f, lse = -INFINITY, rest = 0.0f;
-    if (row < shape.seq_len) {
-      const T* const o = row_address<T>(params.o, batch, head, row);
-      const T* const d_o = row_address<T>(params.d_o, batch, head, row);
-      for (int c = lane; c < shape.head_dim; c += kWarpSize) d = fmaf(to_float(o[c]), to_float(d_o[c]), d);
-      const std::int64_t index = item.head * shape.seq_len + row;
-      lse = params.lse[index];
-      if (params.lse_rest != nullptr) rest = params.lse_rest[index];
-      if constexpr (kClearDq) {
-        T* const dq = row_address<T>(params.dq, batch, head, row);
-        for (int c = lane; c < shape.head_dim; c += kWarpSize) dq[c] = 0.0f;
-      }
-    }
-#pragma unroll
-    for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) d += __shfl_xor_sync(0xffffffffu, d, lanes);
-    if (lane == 0) {
-      const std::int64_t index = item.head * stats.padded_rows + row;
-      const bool sees = lse != -INFINITY;
-      stats.lse[index] = sees ? lse : INFINITY;
-      stats.rest[index] = sees ? rest : 0.0f;
-      stats.d[index] = sees ? d : 0.0f;
+  const std::int64_t first = item.tile * kStatsRows + warp * 8;
+  const std::int64_t row = first + lane / 4;
+  const std::int64_t from = min(row, shape.seq_len - 1);  // a row behind the last one takes part, for nothing
+  const float d = row_products<kSplit>(row_address<T>(params.d_o, batch, head, from),
+                                       row_address<T>(params.o, batch, head, from), shape.head_dim, lane);
+  if constexpr (kClearDq) {
+    for (std::int64_t r = first; r < min(first + 8, shape.seq_len); ++r) {
+      T* const dq = row_address<T>(params.dq, batch, head, r);
+      for (int c = lane; c < shape.head_dim; c += kWarpSize) dq[c] = 0.0f;
     }
   }
+  if (lane % 4 != 0) return;
+  float lse = -INFINITY, rest = 0.0f;
+  if (row < shape.seq_len) {
+    const std::int64_t index = item.head * shape.seq_len + row;
+    lse = params.lse[index];
+    if (params.lse_rest != nullptr) rest = params.lse_rest[index];
+  }
+  const std::int64_t index = item.head * stats.padded_rows + row;
+  const bool sees = lse != -INFINITY;
+  stats.lse[index] = sees ? lse : INFINITY;
+  stats.rest[index] = sees ? rest : 0.0f;
+  stats.d[index] = sees ? d : 0.0f;
 }
 
 /// Statistics of kRows query rows in shared memory.

@@ -110,8 +110,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
     if (step + 1 < tiles) load_keys_and_values(step + 1);
     const std::uint32_t stage = shared + (step % 2) * kStageBytes;
     float s[kM][kN][4];
-    clear(s);
-    tf32_product_abt<kSplitScores<T>, kTilePitch, kTilePitch, kK>(
+    tf32_product_abt<kSplitScores<T>, false, kTilePitch, kTilePitch, kK>(
         s, q_tile + warp_row * kTilePitch * 4 + tf32_a_lane_offset<kTilePitch>(lane),
         stage + tf32_b_lane_offset<kTilePitch>(lane));
     if (step < work.masked_tiles) {

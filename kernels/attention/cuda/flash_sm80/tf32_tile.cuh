@@ -15,8 +15,16 @@
 
 /// Tiles of fp32 in shared memory and products on mma.sync.m16n8k8 with tf32 operands.
 ///
-/// kSplit (3xTF32): an operand is big + small, two tf32 numbers that hold 22 bits, and a product is big big + big small
-/// + small big: fp32 accuracy. Otherwise operands are rounded to tf32 once. 16-bit operands are exact in tf32.
+/// kSplit (3xTF32): an operand is big + small, two tf32 numbers, and a product is big big + big small + small big. The
+/// parts are cut off, not rounded, which costs two instructions instead of five (sm_90 has none for cvt.rna) and no
+/// register for big: the tensor cores read an fp32 without its low 13 bits. Two cuts hold 21 to 22 bits.
+/// The small products have an accumulator of their own: tensor cores truncate as they add, so every product in a chain
+/// costs up to a unit in the last place of its sum, and the small ones would do so for nothing.
+/// Otherwise operands are rounded to tf32 once. 16-bit operands are exact in tf32.
+///
+/// kSecondFirst: in a product of operands A and B the terms with B's small part come first instead of those with A's.
+/// Scores and dP are computed in several kernels, here with the query side as A and there as B; with the query side
+/// first everywhere they have the same bits.
 ///
 /// A tile is rows x kHeadDim floats with a row pitch of kHeadDim + 4: an odd number of 16-byte units, so that ldmatrix
 /// (a row of 16 bytes is four floats) has no bank conflicts. There is no transposing load for 32-bit elements; a
@@ -68,34 +76,49 @@ template <class T, int kHeadDim, int kRows, int kThreads>
 __device__ __forceinline__ void load_tf32_tile(std::uint32_t tile, const T* source, std::int64_t row_stride, int rows,
                                                int head_dim, bool vector, int thread) {
   constexpr int kPieces = kHeadDim / 4;
-#pragma unroll 1
-  for (int i = thread; i < kRows * kPieces; i += kThreads) {
-    const int row = i / kPieces, column = i % kPieces * 4;
-    const std::uint32_t destination = tile + (row * kTf32Pitch<kHeadDim> + column) * 4;
-    const int columns = row < rows ? head_dim - column : 0;
-    const T* const from = source + row * row_stride + column;
-    if constexpr (sizeof(T) == 4) {
-      if (vector) {
-        ptx::cp_async_16(destination, columns > 0 ? from : source, columns > 0 ? 16 : 0);
-      } else {
+  constexpr int kStep = kThreads / kPieces;  // rows that all threads copy at once
+  static_assert(kThreads % kPieces == 0);
+  const int first = thread / kPieces, column = thread % kPieces * 4;
+  std::uint32_t destination = tile + (first * kTf32Pitch<kHeadDim> + column) * 4;
+  const T* from = source + first * row_stride + column;
+  const int columns = head_dim - column;
+  if (sizeof(T) == 4 && vector) {
+    // Rows of this thread that exist; the others are filled with zeros.
+    const int valid = columns > 0 ? rows - first : 0;
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          ptx::cp_async_4(destination + e * 4, e < columns ? from + e : source, e < columns ? 4 : 0);
-        }
+    for (int i = 0; i < kRows; i += kStep) {
+      const bool copy = i < valid;
+      if (kRows % kStep == 0 || first + i < kRows) {
+        ptx::cp_async_16(destination, copy ? from : source, copy ? 16 : 0);
+      }
+      destination += kStep * kTf32Pitch<kHeadDim> * 4;
+      from += kStep * row_stride;
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int row = first; row < kRows; row += kStep) {
+    const int here = row < rows ? columns : 0;
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        ptx::cp_async_4(destination + e * 4, e < here ? from + e : source, e < here ? 4 : 0);
       }
     } else {
       float x[4] = {0, 0, 0, 0};
       if (vector) {
-        if (columns > 0) load_four(from, x);
+        if (here > 0) load_four(from, x);
       } else {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          if (e < columns) x[e] = to_float(from[e]);
+          if (e < here) x[e] = to_float(from[e]);
         }
       }
       ptx::store_shared_v4(destination, __float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
                            __float_as_uint(x[3]));
     }
+    destination += kStep * kTf32Pitch<kHeadDim> * 4;
+    from += kStep * row_stride;
   }
 }
 
@@ -133,33 +156,70 @@ struct Tf32Operand {
   std::uint32_t small[kSplit ? kCount : 1];
 
   __device__ __forceinline__ void set(int i, float x) {
-    big[i] = ptx::to_tf32(x);
-    if constexpr (kSplit) small[i] = __float_as_uint(x - __uint_as_float(big[i]));
+    if constexpr (kSplit) {
+      constexpr std::uint32_t kTf32Bits = 0xffffe000;
+      big[i] = __float_as_uint(x);
+      small[i] = __float_as_uint(x - __uint_as_float(big[i] & kTf32Bits));
+    } else {
+      big[i] = ptx::to_tf32(x);
+    }
   }
   __device__ __forceinline__ void set(int i, std::uint32_t bits) { set(i, __uint_as_float(bits)); }
 };
 
-/// acc[m][n] += a[m] b[n] for one k step; the small terms first.
-template <bool kSplit, int kM, int kN, int kAccN>
-__device__ __forceinline__ void tf32_step(float (&acc)[kM][kAccN][4], int first_n,
+/// A sum of products: with kSplit the small ones apart.
+template <bool kSplit, int kM, int kN>
+struct Tf32Sum {
+  float big[kM][kN][4];
+  float small[kSplit ? kM : 1][kSplit ? kN : 1][4];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          big[m][n][i] = 0.0f;
+          if constexpr (kSplit) small[m][n][i] = 0.0f;
+        }
+      }
+    }
+  }
+  [[nodiscard]] __device__ __forceinline__ float total(int m, int n, int i) const {
+    if constexpr (kSplit) {
+      return big[m][n][i] + small[m][n][i];
+    } else {
+      return big[m][n][i];
+    }
+  }
+};
+
+/// sum[m][n] += a[m] b[n] for one k step.
+template <bool kSplit, bool kSecondFirst, int kM, int kN, int kSumN>
+__device__ __forceinline__ void tf32_step(Tf32Sum<kSplit, kM, kSumN>& sum, int first_n,
                                           const Tf32Operand<kSplit, 4> (&a)[kM],
                                           const Tf32Operand<kSplit, 2> (&b)[kN]) {
   if constexpr (kSplit) {
 #pragma unroll
-    for (int n = 0; n < kN; ++n) {
+    for (int turn = 0; turn < 2; ++turn) {
 #pragma unroll
-      for (int m = 0; m < kM; ++m) ptx::mma_m16n8k8_tf32(acc[m][first_n + n], a[m].small, b[n].big[0], b[n].big[1]);
-    }
+      for (int n = 0; n < kN; ++n) {
 #pragma unroll
-    for (int n = 0; n < kN; ++n) {
-#pragma unroll
-      for (int m = 0; m < kM; ++m) ptx::mma_m16n8k8_tf32(acc[m][first_n + n], a[m].big, b[n].small[0], b[n].small[1]);
+        for (int m = 0; m < kM; ++m) {
+          if ((turn == 0) == kSecondFirst) {
+            ptx::mma_m16n8k8_tf32(sum.small[m][first_n + n], a[m].big, b[n].small[0], b[n].small[1]);
+          } else {
+            ptx::mma_m16n8k8_tf32(sum.small[m][first_n + n], a[m].small, b[n].big[0], b[n].big[1]);
+          }
+        }
+      }
     }
   }
 #pragma unroll
   for (int n = 0; n < kN; ++n) {
 #pragma unroll
-    for (int m = 0; m < kM; ++m) ptx::mma_m16n8k8_tf32(acc[m][first_n + n], a[m].big, b[n].big[0], b[n].big[1]);
+    for (int m = 0; m < kM; ++m) ptx::mma_m16n8k8_tf32(sum.big[m][first_n + n], a[m].big, b[n].big[0], b[n].big[1]);
   }
 }
 
@@ -185,11 +245,13 @@ constexpr int kTf32Group = kN % 4 == 0   ? 4
                            : kN % 2 == 0 ? 2
                                          : 1;
 
-/// acc += A B^T over kK k steps of 8, A (16 kM rows) and B (8 kN rows) both stored row by row.
-template <bool kSplit, int kPitchA, int kPitchB, int kK, int kM, int kN>
-__device__ __forceinline__ void tf32_product_abt(float (&acc)[kM][kN][4], std::uint32_t a_lane, std::uint32_t b_lane) {
+/// out = A B^T over kK k steps of 8, A (16 kM rows) and B (8 kN rows) both stored row by row.
+template <bool kSplit, bool kSecondFirst, int kPitchA, int kPitchB, int kK, int kM, int kN>
+__device__ __forceinline__ void tf32_product_abt(float (&out)[kM][kN][4], std::uint32_t a_lane, std::uint32_t b_lane) {
   static_assert(kN % 2 == 0);
   constexpr int kGroup = kTf32Group<kN>;
+  Tf32Sum<kSplit, kM, kN> sum;
+  sum.clear();
 #pragma unroll 2
   for (int k = 0; k < kK; ++k) {
     Tf32Operand<kSplit, 4> a[kM];
@@ -210,7 +272,15 @@ __device__ __forceinline__ void tf32_product_abt(float (&acc)[kM][kN][4], std::u
 #pragma unroll
         for (int i = 0; i < 4; ++i) b[n + i / 2].set(i % 2, bits[i]);
       }
-      tf32_step<kSplit>(acc, first, a, b);
+      tf32_step<kSplit, kSecondFirst>(sum, first, a, b);
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) out[m][n][i] = sum.total(m, n, i);
     }
   }
 }
@@ -224,13 +294,16 @@ __device__ __forceinline__ void tf32_product_ab(float (&acc)[kM][kN][4], const f
   constexpr int kGroup = kTf32Group<kN>;
 #pragma unroll
   for (int first = 0; first < kN; first += kGroup) {
-    float sum[kM][kGroup][4];
+    Tf32Sum<kSplit, kM, kGroup> sum;
+    sum.clear();
+    if constexpr (!kSplit) {
 #pragma unroll
-    for (int m = 0; m < kM; ++m) {
+      for (int m = 0; m < kM; ++m) {
 #pragma unroll
-      for (int n = 0; n < kGroup; ++n) {
+        for (int n = 0; n < kGroup; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sum[m][n][i] = kSplit ? 0.0f : acc[m][first + n][i];
+          for (int i = 0; i < 4; ++i) sum.big[m][n][i] = acc[m][first + n][i];
+        }
       }
     }
 #pragma unroll
@@ -251,22 +324,26 @@ __device__ __forceinline__ void tf32_product_ab(float (&acc)[kM][kN][4], const f
           b[n].set(i, ptx::load_shared_float(b_lane + ((k * 8 + i) * kPitchB + (first + n) * 8) * 4));
         }
       }
-      tf32_step<kSplit>(sum, 0, operand, b);
+      tf32_step<kSplit, false>(sum, 0, operand, b);
     }
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
       for (int n = 0; n < kGroup; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) acc[m][first + n][i] = kSplit ? acc[m][first + n][i] + sum[m][n][i] : sum[m][n][i];
+        for (int i = 0; i < 4; ++i) {
+          acc[m][first + n][i] = kSplit ? acc[m][first + n][i] + sum.total(m, n, i) : sum.big[m][n][i];
+        }
       }
     }
   }
 }
 
-/// acc += A^T B over the 8 kK rows of two tiles, one row tile (16 columns of A) by kN column tiles of B.
+/// out = A^T B over the 8 kK rows of two tiles, one row tile (16 columns of A) by kN column tiles of B.
 template <bool kSplit, int kPitchA, int kPitchB, int kK, int kN>
-__device__ __forceinline__ void tf32_product_atb(float (&acc)[1][kN][4], std::uint32_t a_lane, std::uint32_t b_lane) {
+__device__ __forceinline__ void tf32_product_atb(float (&out)[1][kN][4], std::uint32_t a_lane, std::uint32_t b_lane) {
+  Tf32Sum<kSplit, 1, kN> sum;
+  sum.clear();
 #pragma unroll 2
   for (int k = 0; k < kK; ++k) {
     Tf32Operand<kSplit, 4> a[1];
@@ -286,8 +363,13 @@ __device__ __forceinline__ void tf32_product_atb(float (&acc)[1][kN][4], std::ui
           b[n].set(i, ptx::load_shared_float(b_lane + ((k * 8 + i) * kPitchB + (first + n) * 8) * 4));
         }
       }
-      tf32_step<kSplit>(acc, first, a, b);
+      tf32_step<kSplit, false>(sum, first, a, b);
     }
+  }
+#pragma unroll
+  for (int n = 0; n < kN; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) out[0][n][i] = sum.total(0, n, i);
   }
 }
 

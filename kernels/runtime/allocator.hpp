@@ -13,6 +13,10 @@
 
 namespace warpmeter {
 
+namespace detail {
+class Backend;
+}
+
 /// An allocation that does not fit. An expected outcome: the harness turns it into a row's status.
 class OutOfMemory : public std::runtime_error {
  public:
@@ -103,6 +107,7 @@ struct MemorySegment {
 class CachingAllocator {
  public:
   explicit CachingAllocator(Device device);
+  CachingAllocator(Device device, detail::Backend& backend);  ///< over another backend than the device's: for tests
   ~CachingAllocator();  ///< gives all segments back; blocks still out are reported on stderr in debug builds
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;

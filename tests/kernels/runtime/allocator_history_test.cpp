@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/runtime/allocator.hpp"
 #include "kernels/runtime/check.hpp"
-#include "kernels/runtime/detail/allocator_core.hpp"
 #include "tests/kernels/runtime/fake_backend.hpp"
 
 namespace warpmeter {
@@ -25,7 +25,7 @@ class HistoryTest : public ::testing::Test {
   }
 
   test::FakeBackend device_{256 * kMiB};
-  detail::AllocatorCore allocator_{device_, Device::cuda(0)};
+  CachingAllocator allocator_{Device::cuda(0), device_};
 };
 
 std::int64_t wall_us() {

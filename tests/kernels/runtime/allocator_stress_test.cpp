@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/runtime/detail/allocator_core.hpp"
+#include "kernels/runtime/allocator.hpp"
 #include "tests/kernels/runtime/fake_backend.hpp"
 
 namespace warpmeter {
@@ -116,7 +116,7 @@ std::size_t random_bytes(std::mt19937_64& random) {
 
 TEST(AllocatorStress, AHundredThousandOperationsFollowTheRules) {
   test::FakeBackend device(600 * kMiB);
-  detail::AllocatorCore allocator(device, Device::cuda(0));
+  CachingAllocator allocator(Device::cuda(0), device);
   std::mt19937_64 random(20240607);
   std::map<std::uintptr_t, Live> live;
   std::vector<std::uintptr_t> order;
@@ -215,7 +215,7 @@ TEST(AllocatorStress, AHundredThousandOperationsFollowTheRules) {
 // The history alone tells what is live: replaying it gives the allocator's own figures at every step.
 TEST(AllocatorStress, TheHistoryReplays) {
   test::FakeBackend device(200 * kMiB);
-  detail::AllocatorCore allocator(device, Device::cuda(0));
+  CachingAllocator allocator(Device::cuda(0), device);
   allocator.start_history(1 << 20, false);
   std::mt19937_64 random(7);
   std::vector<void*> live;

@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "kernels/runtime/check.hpp"
-#include "kernels/runtime/detail/allocator_core.hpp"
 #include "tests/kernels/runtime/fake_backend.hpp"
 
 namespace warpmeter {
@@ -29,7 +28,7 @@ class AllocatorTest : public ::testing::Test {
   [[nodiscard]] MemoryAmounts peak() const { return allocator_.stats().peak; }
 
   test::FakeBackend device_{1024 * kMiB};
-  detail::AllocatorCore allocator_{device_, Device::cuda(0)};
+  CachingAllocator allocator_{Device::cuda(0), device_};
 };
 
 char* at(void* pointer, std::size_t offset) {
@@ -403,7 +402,7 @@ TEST_F(AllocatorTest, RefusesStreamsOfOtherDevices) {
 TEST_F(AllocatorTest, GivesEverythingBackAtTheEnd) {
   test::FakeBackend device(1024 * kMiB);
   {
-    detail::AllocatorCore allocator(device, Device::cuda(0));
+    CachingAllocator allocator(Device::cuda(0), device);
     void* const out = allocator.allocate(3 * kMiB, stream(1));
     static_cast<void>(allocator.allocate(100, stream(1)));
     allocator.record_stream(out, stream(2));

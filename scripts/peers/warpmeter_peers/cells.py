@@ -82,7 +82,8 @@ def format_cell(name, value):
 
 
 def printable(text):
-    return re.sub(r"[\x00-\x1f\x7f]+", " ", text)
+    """One line: what a terminal would act on becomes U+FFFD, line breaks and tabs become spaces."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", "\ufffd", re.sub(r"\r\n|[\t\r\n]", " ", text))
 
 
 def escape_markdown(text):

@@ -189,8 +189,13 @@ class OptionTable:
         return _Entry(on, COMMAND_LINE)
 
     def _preset_values(self, name):
+        """(option, text), flags in their one spelling."""
         preset = self.presets.get(name)
-        return preset.values.items() if preset else ()
+        for option, text in preset.values.items() if preset else ():
+            yield option, self.options[option].flag_text(text) if self._is_any_flag(option) else text
+
+    def _is_any_flag(self, name):
+        return self.options[name].is_flag or self.options[name].is_swept_flag
 
     @staticmethod
     def _fallback(option):

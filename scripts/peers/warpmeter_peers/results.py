@@ -49,9 +49,11 @@ class Document:
 
 
 def _finite(value):
-    """None for what JSON has no number for."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+    """None for what JSON has no number for; whole numbers without a point, as the tools write them."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return int(value) if value == int(value) and abs(value) < 2**53 else value
     if isinstance(value, dict):
         return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -181,7 +181,7 @@ def parse_device_name(text):
     kind, _, index = text.partition(":")
     if kind == "cuda" and index.isascii() and index.isdigit() and len(index) <= 4:
         return "cuda", int(index)
-    raise UsageError("--device", text, "unknown", "auto, cpu, cuda, cuda:N")
+    raise UsageError("--device", text, "is not known", "auto, cpu, cuda, cuda:N")
 
 
 def resolve_device(settings, text, cuda_devices, why_none):

@@ -164,8 +164,10 @@ def _run(tool, argv, console):
         sys.stdout.write(_information(tool, table))
         sys.stdout.flush()
         return 0
-    settings = read_settings(table)
     kind, _ = parse_device_name(table.text("--device"))
+    table.default_preset = tool.default_preset(kind == "cuda")
+    table.parse(argv[1:])
+    settings = read_settings(table)
     tool.cases(table, settings)  # mistakes in the options are told before torch is waited for
     tool.before_torch(table)
     torch = None if settings.dry_run and kind == "cpu" else import_torch()

@@ -106,6 +106,8 @@ def context_line(envelope):
     build = [text_of(version, "git_sha")[:12]] if version.get("git_sha") else []
     if version.get("dirty"):
         build.append("modified")
+    if version.get("build_type") not in (None, "", "Release"):
+        build.append(text_of(version, "build_type") + " build")
     if build:
         text += f" ({', '.join(build)})"
     details = [before + text_of(device, name) + after for name, before, after in (

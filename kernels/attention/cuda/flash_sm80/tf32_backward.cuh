@@ -47,7 +47,10 @@ struct Tf32BackwardTraits {
   static constexpr int kN = kRowsM / 8;                   // column tiles (queries) of S^T
   static constexpr int kK = kHeadDim / 8;                 // k steps of S^T
   static constexpr int kD = kHeadDim / 8 / kColumnWarps;  // column tiles of dK and dV of a warp
-  static constexpr int kDqWarpsM = kRowsM / 16;           // dQ: 16 rows a warp
+  // dK and dV take the registers: how much of a product is under way at once.
+  static constexpr int kUnroll = kM * kD > 8 ? 1 : 2;
+  static constexpr int kGroup = kM * kD > 8 ? 2 : 4;
+  static constexpr int kDqWarpsM = kRowsM / 16;  // dQ: 16 rows a warp
   static constexpr int kDqWarpsD = kWarps / kDqWarpsM;
   static constexpr int kDqD = kHeadDim / 8 / kDqWarpsD;
   static_assert(kRowsM % 16 == 0 && kRowsN % (16 * kM) == 0 && kHeadDim % (8 * kColumnWarps) == 0);
@@ -164,7 +167,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
     const std::uint32_t stats = stage + offsetof(Stage, stats) + (lane % 4) * 2 * sizeof(float);
 
     float p[kM][kN][4];
-    tf32_product_abt<kSplitScores<T>, true, kTilePitch, kTilePitch, kK>(
+    tf32_product_abt<kSplitScores<T>, true, kTilePitch, kTilePitch, kK, Traits::kUnroll>(
         p, shared + offsetof(Storage, k) + warp_key * kTilePitch * 4 + tf32_a_lane_offset<kTilePitch>(lane),
         stage + offsetof(Stage, q) + tf32_b_lane_offset<kTilePitch>(lane));
     mask_scores(p, diagonal_of(shape, work, step, kRowsM, kRowsN), work.key_rows, kRowsN, warp_key, lane);
@@ -181,11 +184,11 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
         }
       }
     }
-    tf32_product_ab<kSplit, kTilePitch>(
+    tf32_product_ab<kSplit, kTilePitch, Traits::kGroup>(
         dv, p, stage + offsetof(Stage, d_o) + warp_column * 4 + tf32_rows_lane_offset<kTilePitch>(lane));
     {
       float dp[kM][kN][4];
-      tf32_product_abt<kSplit, true, kTilePitch, kTilePitch, kK>(
+      tf32_product_abt<kSplit, true, kTilePitch, kTilePitch, kK, Traits::kUnroll>(
           dp, shared + offsetof(Storage, v) + warp_key * kTilePitch * 4 + tf32_a_lane_offset<kTilePitch>(lane),
           stage + offsetof(Stage, d_o) + tf32_b_lane_offset<kTilePitch>(lane));
       const std::uint32_t ds_lane =
@@ -207,7 +210,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
         }
       }
     }
-    tf32_product_ab<kSplit, kTilePitch>(
+    tf32_product_ab<kSplit, kTilePitch, Traits::kGroup>(
         dk, p, stage + offsetof(Stage, q) + warp_column * 4 + tf32_rows_lane_offset<kTilePitch>(lane));
     if constexpr (kWithDq) {
       turns.wait(shape, work, step, kRowsM, kRowsN);

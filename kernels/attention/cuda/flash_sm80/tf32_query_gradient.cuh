@@ -27,6 +27,8 @@ struct Tf32QueryGradientTraits {
   static constexpr int kK = kHeadDim / 8;
   static_assert(kRowsM % 16 == 0 && kRowsN % 16 == 0 && kHeadDim % 16 == 0);
 
+  static constexpr int kUnroll = kHeadDim > 128 ? 1 : 2;
+
   struct Stage {
     alignas(16) float k[kRowsN * kTilePitch];
     alignas(16) float v[kRowsN * kTilePitch];
@@ -105,9 +107,10 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
     const std::uint32_t a_lane = shared + warp_row * kTilePitch * 4 + tf32_a_lane_offset<kTilePitch>(lane);
     const std::uint32_t b_lane = stage + tf32_b_lane_offset<kTilePitch>(lane);
     float s[1][kN][4], dp[1][kN][4];
-    tf32_product_abt<kSplitScores<T>, false, kTilePitch, kTilePitch, kK>(s, a_lane + offsetof(Storage, q), b_lane);
-    tf32_product_abt<kSplit, false, kTilePitch, kTilePitch, kK>(dp, a_lane + offsetof(Storage, d_o),
-                                                                b_lane + kValueOffset);
+    tf32_product_abt<kSplitScores<T>, false, kTilePitch, kTilePitch, kK, Traits::kUnroll>(
+        s, a_lane + offsetof(Storage, q), b_lane);
+    tf32_product_abt<kSplit, false, kTilePitch, kTilePitch, kK, Traits::kUnroll>(dp, a_lane + offsetof(Storage, d_o),
+                                                                                 b_lane + kValueOffset);
     const int keys = work.key_rows + step * kRowsN;
     const int diagonal = shape.causal ? work.diagonal + step * kRowsN + warp_row + lane / 4 : keys;
 #pragma unroll

@@ -195,32 +195,31 @@ struct Tf32Sum {
   }
 };
 
-/// sum[m][n] += a[m] b[n] for one k step.
+/// sum[m][n] += a[m] b[n] for one k step. The big products stand between the small ones, which wait for each other.
 template <bool kSplit, bool kSecondFirst, int kM, int kN, int kSumN>
 __device__ __forceinline__ void tf32_step(Tf32Sum<kSplit, kM, kSumN>& sum, int first_n,
                                           const Tf32Operand<kSplit, 4> (&a)[kM],
                                           const Tf32Operand<kSplit, 2> (&b)[kN]) {
-  if constexpr (kSplit) {
+  const auto small_products = [&](bool second) {
 #pragma unroll
-    for (int turn = 0; turn < 2; ++turn) {
+    for (int n = 0; n < kN; ++n) {
 #pragma unroll
-      for (int n = 0; n < kN; ++n) {
-#pragma unroll
-        for (int m = 0; m < kM; ++m) {
-          if ((turn == 0) == kSecondFirst) {
-            ptx::mma_m16n8k8_tf32(sum.small[m][first_n + n], a[m].big, b[n].small[0], b[n].small[1]);
-          } else {
-            ptx::mma_m16n8k8_tf32(sum.small[m][first_n + n], a[m].small, b[n].big[0], b[n].big[1]);
-          }
+      for (int m = 0; m < kM; ++m) {
+        if (second) {
+          ptx::mma_m16n8k8_tf32(sum.small[m][first_n + n], a[m].big, b[n].small[0], b[n].small[1]);
+        } else {
+          ptx::mma_m16n8k8_tf32(sum.small[m][first_n + n], a[m].small, b[n].big[0], b[n].big[1]);
         }
       }
     }
-  }
+  };
+  if constexpr (kSplit) small_products(kSecondFirst);
 #pragma unroll
   for (int n = 0; n < kN; ++n) {
 #pragma unroll
     for (int m = 0; m < kM; ++m) ptx::mma_m16n8k8_tf32(sum.big[m][first_n + n], a[m].big, b[n].big[0], b[n].big[1]);
   }
+  if constexpr (kSplit) small_products(!kSecondFirst);
 }
 
 /// Byte offset of this lane's row for an A operand (rows x k), stored row by row.
@@ -245,14 +244,15 @@ constexpr int kTf32Group = kN % 4 == 0   ? 4
                            : kN % 2 == 0 ? 2
                                          : 1;
 
-/// out = A B^T over kK k steps of 8, A (16 kM rows) and B (8 kN rows) both stored row by row.
-template <bool kSplit, bool kSecondFirst, int kPitchA, int kPitchB, int kK, int kM, int kN>
+/// out = A B^T over kK k steps of 8, A (16 kM rows) and B (8 kN rows) both stored row by row. kUnroll: k steps whose
+/// operands may be in registers at once.
+template <bool kSplit, bool kSecondFirst, int kPitchA, int kPitchB, int kK, int kUnroll = 2, int kM, int kN>
 __device__ __forceinline__ void tf32_product_abt(float (&out)[kM][kN][4], std::uint32_t a_lane, std::uint32_t b_lane) {
   static_assert(kN % 2 == 0);
   constexpr int kGroup = kTf32Group<kN>;
   Tf32Sum<kSplit, kM, kN> sum;
   sum.clear();
-#pragma unroll 2
+#pragma unroll kUnroll
   for (int k = 0; k < kK; ++k) {
     Tf32Operand<kSplit, 4> a[kM];
 #pragma unroll
@@ -287,11 +287,11 @@ __device__ __forceinline__ void tf32_product_abt(float (&out)[kM][kN][4], std::u
 
 /// acc += A B over the rows of a tile: A (16 kM rows x 8 kK columns) in an accumulator's layout, B stored as 8 kK rows
 /// x 8 kN columns. kSplit: the tile's sum starts from zero and is added in fp32, since tensor cores truncate as they
-/// add.
-template <bool kSplit, int kPitchB, int kM, int kK, int kN>
+/// add. kMostGroup: column tiles at a time, at most.
+template <bool kSplit, int kPitchB, int kMostGroup = 4, int kM, int kK, int kN>
 __device__ __forceinline__ void tf32_product_ab(float (&acc)[kM][kN][4], const float (&a)[kM][kK][4],
                                                 std::uint32_t b_lane) {
-  constexpr int kGroup = kTf32Group<kN>;
+  constexpr int kGroup = kTf32Group<kN> < kMostGroup ? kTf32Group<kN> : kMostGroup;
 #pragma unroll
   for (int first = 0; first < kN; first += kGroup) {
     Tf32Sum<kSplit, kM, kGroup> sum;

@@ -112,31 +112,29 @@ void delta_block(const DeltaBlock& block) {
 
 // --- key blocks ----------------------------------------------------------------------------------------------------
 
-struct KeyLayout {
-  Index keys_t, values_t, keys, queries, d_outputs, p, ds, dq, dk, dv, score_stride, total;
+/// What a key block works in.
+struct KeyWorkspace {
+  Index score_stride;
+  float *keys_t, *values_t, *keys, *queries, *d_outputs, *p, *ds, *dq, *dk, *dv;
+  Index total;
 
-  KeyLayout(const Shape& shape, Index key_block) {
+  KeyWorkspace(const Shape& shape, Index key_block, float* scratch = nullptr) {
     const Index lanes = round_up(min_of(key_block, shape.kv_len), kWidth);
     const Index padded = round_up(shape.head_dim, kWidth);
     const Index rows = min_of(kBackwardQueryBlock, shape.seq_len);
     score_stride = lanes + kWidth;  // off the powers of two
-    Index at = 0;
-    const auto take = [&](Index count) {
-      const Index here = at;
-      at += round_up(count, 16);
-      return here;
-    };
-    keys_t = take(lanes * shape.head_dim);
-    values_t = take(lanes * shape.head_dim);
-    keys = take(rows_in_place(shape) ? 0 : lanes * padded);
-    queries = take(rows * padded);
-    d_outputs = take(rows * padded);
-    p = take(rows * score_stride);
-    ds = take(rows * score_stride);
-    dq = take(rows * padded);
-    dk = take(lanes * padded);
-    dv = take(lanes * padded);
-    total = at;
+    Pieces pieces(scratch);
+    keys_t = pieces.take<float>(lanes * shape.head_dim);
+    values_t = pieces.take<float>(lanes * shape.head_dim);
+    keys = pieces.take<float>(rows_in_place(shape) ? 0 : lanes * padded);
+    queries = pieces.take<float>(rows * padded);
+    d_outputs = pieces.take<float>(rows * padded);
+    p = pieces.take<float>(rows * score_stride);
+    ds = pieces.take<float>(rows * score_stride);
+    dq = pieces.take<float>(rows * padded);
+    dk = pieces.take<float>(lanes * padded);
+    dv = pieces.take<float>(lanes * padded);
+    total = pieces.total();
   }
 };
 
@@ -145,17 +143,8 @@ void key_block(const KeyBlock& block) {
   const Shape& shape = block.shape;
   const Index head_dim = shape.head_dim;
   const Index padded = round_up(head_dim, kWidth);
-  const KeyLayout layout(shape, block.key_block);
-  float* const keys_t = block.scratch + layout.keys_t;
-  float* const values_t = block.scratch + layout.values_t;
-  float* const queries = block.scratch + layout.queries;
-  float* const d_outputs = block.scratch + layout.d_outputs;
-  float* const p = block.scratch + layout.p;
-  float* const ds = block.scratch + layout.ds;
-  float* const dq = block.scratch + layout.dq;
-  float* const dk = block.scratch + layout.dk;
-  float* const dv = block.scratch + layout.dv;
-  const Index ld = layout.score_stride;
+  const KeyWorkspace work(shape, block.key_block, block.scratch);
+  const Index ld = work.score_stride;
   const Panels key_panels(vectors_of(block.keys));
   const Index vectors = padded / kWidth;
   const Index ordinal = block.first / block.key_block;
@@ -166,18 +155,20 @@ void key_block(const KeyBlock& block) {
     const Index key = key_panels.begin(panel) * kWidth;
     const Index width = key_panels.size(panel) * kWidth;
     const Index count = min_of(width, block.keys - key);
-    pack_transposed(k + key * block.k.stride, block.k.stride, count, width, head_dim, keys_t + key * head_dim, width);
-    pack_transposed(v + key * block.v.stride, block.v.stride, count, width, head_dim, values_t + key * head_dim, width);
+    pack_transposed(k + key * block.k.stride, block.k.stride, count, width, head_dim, work.keys_t + key * head_dim,
+                    width);
+    pack_transposed(v + key * block.v.stride, block.v.stride, count, width, head_dim, work.values_t + key * head_dim,
+                    width);
   }
   const float* keys = reinterpret_cast<const float*>(k);
   Index key_stride = block.k.stride;
   const bool with_dq = block.heads[0].turn != nullptr;
   if (!rows_in_place(shape) && with_dq) {
-    pack_rows(k, block.k.stride, block.keys, head_dim, block.scratch + layout.keys, padded);
-    keys = block.scratch + layout.keys;
+    pack_rows(k, block.k.stride, block.keys, head_dim, work.keys, padded);
+    keys = work.keys;
     key_stride = padded;
   }
-  for (Index i = 0; i < block.keys * padded; ++i) dk[i] = dv[i] = 0;
+  for (Index i = 0; i < block.keys * padded; ++i) work.dk[i] = work.dv[i] = 0;
 
   const Index first_row = first_query(shape, block.first) / kBackwardQueryBlock * kBackwardQueryBlock;
   for (Index h = 0; h < block.num_heads; ++h) {
@@ -185,10 +176,10 @@ void key_block(const KeyBlock& block) {
     if (with_dq && ordinal == 0) clear_unseeing_queries<T>(head, shape);
     for (Index row0 = first_row; row0 < shape.seq_len; row0 += kBackwardQueryBlock) {
       const Index rows = min_of(kBackwardQueryBlock, shape.seq_len - row0);
-      pack_rows(static_cast<const T*>(head.q.data) + row0 * head.q.stride, head.q.stride, rows, head_dim, queries,
+      pack_rows(static_cast<const T*>(head.q.data) + row0 * head.q.stride, head.q.stride, rows, head_dim, work.queries,
                 padded);
       pack_rows(static_cast<const T*>(head.d_o.data) + row0 * head.d_o.stride, head.d_o.stride, rows, head_dim,
-                d_outputs, padded);
+                work.d_outputs, padded);
       std::int32_t seen[kBackwardQueryBlock];
       for (Index row = 0; row < rows; ++row) {
         seen[row] = static_cast<std::int32_t>(clamp_of(visible_keys(shape, row0 + row) - block.first, 0, block.keys));
@@ -201,8 +192,8 @@ void key_block(const KeyBlock& block) {
             key_panels.size(panel), [&]<int NV>() __attribute__((always_inline)) {
               for_row_groups<NV>(
                   rows, [&]<int MR>(Index row) __attribute__((always_inline)) {
-                    float* const p_rows = p + row * ld + key;
-                    float* const ds_rows = ds + row * ld + key;
+                    float* const p_rows = work.p + row * ld + key;
+                    float* const ds_rows = work.ds + row * ld + key;
                     if (seen[row + MR - 1] <= key) {  // above the diagonal: what later products may touch is 0
                       for (int i = 0; i < MR; ++i) {
                         for (int j = 0; j < NV; ++j) {
@@ -212,14 +203,14 @@ void key_block(const KeyBlock& block) {
                       }
                       return;
                     }
-                    product<MR, NV, ALayout::row_major, CMode::store>(queries + row * padded, padded,
-                                                                      keys_t + key * head_dim, NV * kWidth, head_dim,
-                                                                      p_rows, ld, nullptr);
+                    product<MR, NV, ALayout::row_major, CMode::store>(work.queries + row * padded, padded,
+                                                                      work.keys_t + key * head_dim, NV * kWidth,
+                                                                      head_dim, p_rows, ld, nullptr);
                     const auto run =
                         seen[row] >= key_end ? score_gradient<MR, NV, true, false> : score_gradient<MR, NV, true, true>;
-                    run(d_outputs + row * padded, padded, values_t + key * head_dim, head_dim, p_rows, ds_rows, ld,
-                        head.row_lse + row0 + row, head.row_rest + row0 + row, head.delta + row0 + row, seen + row, key,
-                        shape.scale);
+                    run(work.d_outputs + row * padded, padded, work.values_t + key * head_dim, head_dim, p_rows,
+                        ds_rows, ld, head.row_lse + row0 + row, head.row_rest + row0 + row, head.delta + row0 + row,
+                        seen + row, key, shape.scale);
                   });
             });
       }
@@ -228,57 +219,54 @@ void key_block(const KeyBlock& block) {
       const auto rows_of_keys = [&](Index key, Index) {
         return Range{clamp_of(first_query(shape, block.first + key) - row0, 0, rows), rows};
       };
-      multiply_rows<ALayout::column_major, CMode::add>(p, ld, d_outputs, padded, vectors, dv, padded, block.keys,
-                                                       rows_of_keys);
-      multiply_rows<ALayout::column_major, CMode::add>(ds, ld, queries, padded, vectors, dk, padded, block.keys,
-                                                       rows_of_keys);
+      multiply_rows<ALayout::column_major, CMode::add>(work.p, ld, work.d_outputs, padded, vectors, work.dv, padded,
+                                                       block.keys, rows_of_keys);
+      multiply_rows<ALayout::column_major, CMode::add>(work.ds, ld, work.queries, padded, vectors, work.dk, padded,
+                                                       block.keys, rows_of_keys);
       if (with_dq) {
-        multiply_rows<ALayout::row_major, CMode::store>(ds, ld, keys, key_stride, vectors, dq, padded, rows,
+        multiply_rows<ALayout::row_major, CMode::store>(work.ds, ld, keys, key_stride, vectors, work.dq, padded, rows,
                                                         [&](Index row, Index count) {
                                                           return Range{0, seen[row + count - 1]};
                                                         });
         std::int32_t* const turn = head.turn + row0 / kBackwardQueryBlock;
         const Index last = (visible_keys(shape, row0 + rows - 1) - 1) / block.key_block;
         wait_for_turn(turn, static_cast<std::int32_t>(ordinal));
-        add_query_gradient<T>(head, shape, row0, rows, dq, padded, ordinal, last);
+        add_query_gradient<T>(head, shape, row0, rows, work.dq, padded, ordinal, last);
         __atomic_store_n(turn, static_cast<std::int32_t>(ordinal + 1), __ATOMIC_RELEASE);
       }
     }
   }
-  write_rows(dk, padded, block.keys, head_dim, shape.scale,
+  write_rows(work.dk, padded, block.keys, head_dim, shape.scale,
              static_cast<T*>(block.dk.data) + block.first * block.dk.stride, block.dk.stride);
-  write_rows(dv, padded, block.keys, head_dim, 1.0f, static_cast<T*>(block.dv.data) + block.first * block.dv.stride,
-             block.dv.stride);
+  write_rows(work.dv, padded, block.keys, head_dim, 1.0f,
+             static_cast<T*>(block.dv.data) + block.first * block.dv.stride, block.dv.stride);
 }
 
 // --- query-gradient blocks -----------------------------------------------------------------------------------------
 
 constexpr Index kScoreStride = kPanel + kWidth;
 
-struct QueryLayout {
-  Index queries_t, d_outputs_t, scores, ds, row_lse, row_rest, delta, dq, keys, values, total;
+/// What a query-gradient block works in.
+struct QueryWorkspace {
+  float *queries_t, *d_outputs_t, *scores, *ds, *row_lse, *row_rest, *delta, *dq, *keys, *values;
+  Index total;
 
-  explicit QueryLayout(const Shape& shape) {
+  explicit QueryWorkspace(const Shape& shape, float* scratch = nullptr) {
     const Index rows = min_of(kQueryBlock, round_up(shape.seq_len, kWidth));
     const Index keys_count = min_of(kKeyBlock, shape.kv_len);
     const Index padded = round_up(shape.head_dim, kWidth);
-    Index at = 0;
-    const auto take = [&](Index count) {
-      const Index here = at;
-      at += round_up(count, 16);
-      return here;
-    };
-    queries_t = take(rows * shape.head_dim);
-    d_outputs_t = take(rows * shape.head_dim);
-    scores = take(keys_count * kScoreStride);
-    ds = take(keys_count * kScoreStride);
-    row_lse = take(rows);
-    row_rest = take(rows);
-    delta = take(rows);
-    dq = take(rows * padded);
-    keys = take(rows_in_place(shape) ? 0 : keys_count * padded);
-    values = take(shape.element == Element::fp32 ? 0 : keys_count * padded);
-    total = at;
+    Pieces pieces(scratch);
+    queries_t = pieces.take<float>(rows * shape.head_dim);
+    d_outputs_t = pieces.take<float>(rows * shape.head_dim);
+    scores = pieces.take<float>(keys_count * kScoreStride);
+    ds = pieces.take<float>(keys_count * kScoreStride);
+    row_lse = pieces.take<float>(rows);
+    row_rest = pieces.take<float>(rows);
+    delta = pieces.take<float>(rows);
+    dq = pieces.take<float>(rows * padded);
+    keys = pieces.take<float>(rows_in_place(shape) ? 0 : keys_count * padded);
+    values = pieces.take<float>(shape.element == Element::fp32 ? 0 : keys_count * padded);
+    total = pieces.total();
   }
 };
 
@@ -287,15 +275,7 @@ void query_gradient_block(const QueryGradientBlock& block) {
   const Shape& shape = block.shape;
   const Index head_dim = shape.head_dim;
   const Index padded = round_up(head_dim, kWidth);
-  const QueryLayout layout(shape);
-  float* const queries_t = block.scratch + layout.queries_t;
-  float* const d_outputs_t = block.scratch + layout.d_outputs_t;
-  float* const scores = block.scratch + layout.scores;
-  float* const ds = block.scratch + layout.ds;
-  float* const row_lse = block.scratch + layout.row_lse;
-  float* const row_rest = block.scratch + layout.row_rest;
-  float* const delta = block.scratch + layout.delta;
-  float* const dq = block.scratch + layout.dq;
+  const QueryWorkspace work(shape, block.scratch);
   const Panels query_panels(vectors_of(block.rows));
 
   const T* const q = static_cast<const T*>(block.q.data) + block.first * block.q.stride;
@@ -304,17 +284,17 @@ void query_gradient_block(const QueryGradientBlock& block) {
     const Index row = query_panels.begin(panel) * kWidth;
     const Index width = query_panels.size(panel) * kWidth;
     const Index count = min_of(width, block.rows - row);
-    pack_transposed(q + row * block.q.stride, block.q.stride, count, width, head_dim, queries_t + row * head_dim,
+    pack_transposed(q + row * block.q.stride, block.q.stride, count, width, head_dim, work.queries_t + row * head_dim,
                     width);
     pack_transposed(d_o + row * block.d_o.stride, block.d_o.stride, count, width, head_dim,
-                    d_outputs_t + row * head_dim, width);
+                    work.d_outputs_t + row * head_dim, width);
   }
   for (Index row = 0; row < query_panels.total * kWidth; ++row) {
-    row_lse[row] = row < block.rows ? block.row_lse[block.first + row] : __builtin_inff();
-    row_rest[row] = row < block.rows ? block.row_rest[block.first + row] : 0;
-    delta[row] = row < block.rows ? block.delta[block.first + row] : 0;
+    work.row_lse[row] = row < block.rows ? block.row_lse[block.first + row] : __builtin_inff();
+    work.row_rest[row] = row < block.rows ? block.row_rest[block.first + row] : 0;
+    work.delta[row] = row < block.rows ? block.delta[block.first + row] : 0;
   }
-  for (Index i = 0; i < block.rows * padded; ++i) dq[i] = 0;
+  for (Index i = 0; i < block.rows * padded; ++i) work.dq[i] = 0;
 
   const Index all_keys = visible_keys(shape, block.first + block.rows - 1);
   for (Index key0 = 0; key0 < all_keys; key0 += kKeyBlock) {
@@ -327,15 +307,15 @@ void query_gradient_block(const QueryGradientBlock& block) {
       keys = reinterpret_cast<const float*>(k);
       key_stride = block.k.stride;
     } else {
-      pack_rows(k, block.k.stride, key_count, head_dim, block.scratch + layout.keys, padded);
-      keys = block.scratch + layout.keys;
+      pack_rows(k, block.k.stride, key_count, head_dim, work.keys, padded);
+      keys = work.keys;
     }
     if constexpr (sizeof(T) == sizeof(float)) {
       values = reinterpret_cast<const float*>(v);
       value_stride = block.v.stride;
     } else {
-      pack_rows(v, block.v.stride, key_count, head_dim, block.scratch + layout.values, padded);
-      values = block.scratch + layout.values;
+      pack_rows(v, block.v.stride, key_count, head_dim, work.values, padded);
+      values = work.values;
     }
 
     for (Index panel = 0; panel < query_panels.count; ++panel) {
@@ -354,25 +334,25 @@ void query_gradient_block(const QueryGradientBlock& block) {
           query_panels.size(panel), [&]<int NV>() __attribute__((always_inline)) {
             for_row_groups<NV>(
                 panel_keys, [&]<int MR>(Index key) __attribute__((always_inline)) {
-                  float* const at = scores + key * kScoreStride;
+                  float* const at = work.scores + key * kScoreStride;
                   product<MR, NV, ALayout::row_major, CMode::store>(keys + key * key_stride, key_stride,
-                                                                    queries_t + row0 * head_dim, NV * kWidth, head_dim,
-                                                                    at, kScoreStride, nullptr);
+                                                                    work.queries_t + row0 * head_dim, NV * kWidth,
+                                                                    head_dim, at, kScoreStride, nullptr);
                   const auto run = key + MR <= seen_by_all ? score_gradient<MR, NV, false, false>
                                                            : score_gradient<MR, NV, false, true>;
-                  run(values + key * value_stride, value_stride, d_outputs_t + row0 * head_dim, head_dim, at,
-                      ds + key * kScoreStride, kScoreStride, row_lse + row0, row_rest + row0, delta + row0, seen, key,
-                      shape.scale);
+                  run(values + key * value_stride, value_stride, work.d_outputs_t + row0 * head_dim, head_dim, at,
+                      work.ds + key * kScoreStride, kScoreStride, work.row_lse + row0, work.row_rest + row0,
+                      work.delta + row0, seen, key, shape.scale);
                 });
           });
-      multiply_rows<ALayout::column_major, CMode::add>(ds, kScoreStride, keys, key_stride, padded / kWidth,
-                                                       dq + row0 * padded, padded, row_count,
+      multiply_rows<ALayout::column_major, CMode::add>(work.ds, kScoreStride, keys, key_stride, padded / kWidth,
+                                                       work.dq + row0 * padded, padded, row_count,
                                                        [&](Index row, Index count) {
                                                          return Range{0, seen[row + count - 1]};
                                                        });
     }
   }
-  write_rows(dq, padded, block.rows, head_dim, shape.scale,
+  write_rows(work.dq, padded, block.rows, head_dim, shape.scale,
              static_cast<T*>(block.dq.data) + block.first * block.dq.stride, block.dq.stride);
 }
 
@@ -383,7 +363,7 @@ void flash_delta(const DeltaBlock& block) {
 }
 
 std::int64_t flash_key_block_scratch(const Shape& shape, std::int64_t key_block) {
-  return KeyLayout(shape, key_block).total;
+  return KeyWorkspace(shape, key_block).total;
 }
 
 void flash_key_block(const KeyBlock& block) {
@@ -391,7 +371,7 @@ void flash_key_block(const KeyBlock& block) {
 }
 
 std::int64_t flash_query_gradient_scratch(const Shape& shape) {
-  return QueryLayout(shape).total;
+  return QueryWorkspace(shape).total;
 }
 
 void flash_query_gradient(const QueryGradientBlock& block) {

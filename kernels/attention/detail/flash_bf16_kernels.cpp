@@ -26,50 +26,32 @@ using flash_detail::Shape;
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
-/// Hands out pieces of scratch, in floats from its start; each begins on a cache line.
-class Pieces {
- public:
-  Index floats(Index count) {
-    const Index here = at_;
-    at_ += round_up(count, 16);
-    return here;
-  }
-  Index halves(Index count) { return floats((count + 1) / 2); }
-  [[nodiscard]] Index total() const { return at_; }
-
- private:
-  Index at_ = 0;
-};
-
-WM_INLINE Bf16* halves_at(float* scratch, Index offset) {
-  return reinterpret_cast<Bf16*>(scratch + offset);
-}
-WM_INLINE Word* words_at(float* scratch, Index offset) {
-  return reinterpret_cast<Word*>(scratch + offset);
-}
-
 // --- forward -------------------------------------------------------------------------------------------------------
 
 constexpr Index kScoreStride = kPanel + kWidth;
 
-struct ForwardLayout {
+/// What a forward block works in.
+struct ForwardWorkspace {
   Index depth, columns;  ///< head_dim padded as depth, as rows of V^T
-  Index queries_t, keys, values_t, scores, pairs, output_t, maximum, sum, correction, total;
+  Word *queries_t, *pairs;
+  Bf16 *values_t, *keys;
+  float *scores, *output_t, *maximum, *sum, *correction;
+  Index total;
 
-  explicit ForwardLayout(const Shape& shape)
+  explicit ForwardWorkspace(const Shape& shape, float* scratch = nullptr)
       : depth(round_up(shape.head_dim, kDepthStep)), columns(round_up(shape.head_dim, kTile)) {
     const Index rows = min_of(kQueryBlock, round_up(shape.seq_len, kWidth));
     const Index keys_count = round_up(min_of(kKeyBlock, shape.kv_len), kDepthStep);
-    Pieces pieces;
-    queries_t = pieces.halves(rows * depth);
-    keys = pieces.halves(keys_count * depth);
-    values_t = pieces.halves(keys_count * columns);
-    scores = pieces.floats(keys_count * kScoreStride);
-    pairs = pieces.floats(keys_count / 2 * kPanel);
-    output_t = pieces.floats(rows * columns);
-    maximum = pieces.floats(rows);
-    sum = pieces.floats(rows);
-    correction = pieces.floats(rows);
+    Pieces pieces(scratch);
+    queries_t = pieces.take<Word>(rows * depth / 2);
+    keys = pieces.take<Bf16>(keys_count * depth);
+    values_t = pieces.take<Bf16>(keys_count * columns);
+    scores = pieces.take<float>(keys_count * kScoreStride);
+    pairs = pieces.take<Word>(keys_count / 2 * kPanel);
+    output_t = pieces.take<float>(rows * columns);
+    maximum = pieces.take<float>(rows);
+    sum = pieces.take<float>(rows);
+    correction = pieces.take<float>(rows);
     total = pieces.total();
   }
 };
@@ -152,16 +134,8 @@ WM_INLINE void rescale(float* output_t, Index columns, Index width, const float*
 void forward_block(const ForwardBlock& block) {
   const Shape& shape = block.shape;
   const Index head_dim = shape.head_dim;
-  const ForwardLayout layout(shape);
-  const Index depth = layout.depth, columns = layout.columns;
-  Word* const queries_t = words_at(block.scratch, layout.queries_t);
-  Bf16* const values_t = halves_at(block.scratch, layout.values_t);
-  float* const scores = block.scratch + layout.scores;
-  Word* const pairs = words_at(block.scratch, layout.pairs);
-  float* const output_t = block.scratch + layout.output_t;
-  float* const maximum = block.scratch + layout.maximum;
-  float* const sum = block.scratch + layout.sum;
-  float* const correction = block.scratch + layout.correction;
+  const ForwardWorkspace work(shape, block.scratch);
+  const Index depth = work.depth, columns = work.columns;
   const Panels panels(vectors_of(block.rows));
   const Index lanes = panels.total * kWidth;
   const Tiles tiles;
@@ -171,13 +145,13 @@ void forward_block(const ForwardBlock& block) {
     const Index row = panels.begin(p) * kWidth;
     const Index width = panels.size(p) * kWidth;
     pack_pairs_of_columns(q + row * block.q.stride, block.q.stride, min_of(width, block.rows - row), width, head_dim,
-                          depth, queries_t + row * depth / 2, width);
+                          depth, work.queries_t + row * depth / 2, width);
   }
   for (Index i = 0; i < lanes; ++i) {
-    maximum[i] = kMinusInfinity;
-    sum[i] = 0;
+    work.maximum[i] = kMinusInfinity;
+    work.sum[i] = 0;
   }
-  for (Index i = 0; i < lanes * columns; ++i) output_t[i] = 0;
+  for (Index i = 0; i < lanes * columns; ++i) work.output_t[i] = 0;
 
   const Index all_keys = visible_keys(shape, block.first + block.rows - 1);
   for (Index key0 = 0; key0 < all_keys; key0 += kKeyBlock) {
@@ -186,13 +160,12 @@ void forward_block(const ForwardBlock& block) {
     const Bf16* keys = static_cast<const Bf16*>(block.k.data) + key0 * block.k.stride;
     Index key_stride = block.k.stride;
     if (head_dim != depth || key_count % kTile != 0) {
-      Bf16* const copy = halves_at(block.scratch, layout.keys);
-      copy_rows(keys, block.k.stride, key_count, padded_keys, head_dim, depth, copy);
-      keys = copy;
+      copy_rows(keys, block.k.stride, key_count, padded_keys, head_dim, depth, work.keys);
+      keys = work.keys;
       key_stride = depth;
     }
     pack_columns(static_cast<const Bf16*>(block.v.data) + key0 * block.v.stride, block.v.stride, key_count, padded_keys,
-                 head_dim, columns, values_t);
+                 head_dim, columns, work.values_t);
 
     for (Index p = 0; p < panels.count; ++p) {
       const Index row0 = panels.begin(p) * kWidth;
@@ -207,32 +180,32 @@ void forward_block(const ForwardBlock& block) {
       std::int32_t seen[kPanel];
       for (Index i = 0; i < kPanel; ++i) seen[i] = static_cast<std::int32_t>(seen_by(min_of(i, row_count - 1)));
 
-      multiply_bf16(keys, key_stride, queries_t + row0 * depth / 2, width, depth, scores, kScoreStride,
+      multiply_bf16(keys, key_stride, work.queries_t + row0 * depth / 2, width, depth, work.scores, kScoreStride,
                     round_up(panel_keys, kTile), width, false);
       bool moved = false;
       for_vectors(
           panels.size(p), [&]<int NV>() __attribute__((always_inline)) {
-            moved = softmax_panel<NV>(scores, panel_keys, seen_by_all, seen, shape.scale * kLog2e, maximum + row0,
-                                      sum + row0, correction + row0, pairs);
+            moved = softmax_panel<NV>(work.scores, panel_keys, seen_by_all, seen, shape.scale * kLog2e,
+                                      work.maximum + row0, work.sum + row0, work.correction + row0, work.pairs);
           });
-      float* const panel_output = output_t + row0 * columns;
-      if (moved && key0 > 0) rescale(panel_output, columns, width, correction + row0);
-      multiply_bf16(values_t, padded_keys, pairs, width, round_up(panel_keys, kDepthStep), panel_output, width, columns,
-                    width, true);
+      float* const panel_output = work.output_t + row0 * columns;
+      if (moved && key0 > 0) rescale(panel_output, columns, width, work.correction + row0);
+      multiply_bf16(work.values_t, padded_keys, work.pairs, width, round_up(panel_keys, kDepthStep), panel_output,
+                    width, columns, width, true);
     }
   }
 
   for (Index row = 0; row < lanes; ++row) {
-    const float total = sum[row];
-    correction[row] = total == 0 ? 0 : 1 / total;
-    if (row < block.rows) write_lse(block, row, maximum[row], total);
+    const float total = work.sum[row];
+    work.correction[row] = total == 0 ? 0 : 1 / total;
+    if (row < block.rows) write_lse(block, row, work.maximum[row], total);
   }
   Bf16* const o = static_cast<Bf16*>(block.o.data) + block.first * block.o.stride;
   for (Index p = 0; p < panels.count; ++p) {
     const Index row0 = panels.begin(p) * kWidth;
     const Index width = panels.size(p) * kWidth;
-    write_transposed(output_t + row0 * columns, width, min_of(width, block.rows - row0), head_dim, correction + row0,
-                     1.0f, o + row0 * block.o.stride, block.o.stride);
+    write_transposed(work.output_t + row0 * columns, width, min_of(width, block.rows - row0), head_dim,
+                     work.correction + row0, 1.0f, o + row0 * block.o.stride, block.o.stride);
   }
 }
 
@@ -269,33 +242,36 @@ constexpr Index kColumnChunk = 64;
 /// Query rows whose scores are made at once.
 constexpr Index kRowChunk = 32;
 
-struct KeyLayout {
+/// What a key block works in.
+struct KeyWorkspace {
   Index depth, columns, keys, score_stride;
-  Index keys_t, values_t, key_pairs, queries, d_outputs, queries_c, d_outputs_c, s, dp, p_pairs, ds_pairs, ds_rows, dq,
-      dk_t, dv_t, total;
+  Word *keys_t, *values_t, *key_pairs, *p_pairs, *ds_pairs;
+  Bf16 *queries, *d_outputs, *queries_c, *d_outputs_c, *ds_rows;
+  float *s, *dp, *dq, *dk_t, *dv_t;
+  Index total;
 
-  KeyLayout(const Shape& shape, Index key_block)
+  KeyWorkspace(const Shape& shape, Index key_block, float* scratch = nullptr)
       : depth(round_up(shape.head_dim, kDepthStep)),
         columns(round_up(shape.head_dim, kTile)),
         keys(round_up(min_of(key_block, shape.kv_len), kDepthStep)),
         score_stride(keys + kWidth) {
     const Index rows = round_up(min_of(kBackwardQueryBlock, shape.seq_len), kDepthStep);
-    Pieces pieces;
-    keys_t = pieces.halves(keys * depth);
-    values_t = pieces.halves(keys * depth);
-    key_pairs = pieces.halves(keys * columns);
-    queries = pieces.halves(rows * depth);
-    d_outputs = pieces.halves(rows * depth);
-    queries_c = pieces.halves(rows * columns);
-    d_outputs_c = pieces.halves(rows * columns);
-    s = pieces.floats(kRowChunk * score_stride);
-    dp = pieces.floats(kRowChunk * score_stride);
-    p_pairs = pieces.floats(rows / 2 * keys);
-    ds_pairs = pieces.floats(rows / 2 * keys);
-    ds_rows = pieces.halves(rows * keys);
-    dq = pieces.floats(rows * columns);
-    dk_t = pieces.floats(columns * keys);
-    dv_t = pieces.floats(columns * keys);
+    Pieces pieces(scratch);
+    keys_t = pieces.take<Word>(keys * depth / 2);
+    values_t = pieces.take<Word>(keys * depth / 2);
+    key_pairs = pieces.take<Word>(keys * columns / 2);
+    queries = pieces.take<Bf16>(rows * depth);
+    d_outputs = pieces.take<Bf16>(rows * depth);
+    queries_c = pieces.take<Bf16>(rows * columns);
+    d_outputs_c = pieces.take<Bf16>(rows * columns);
+    s = pieces.take<float>(kRowChunk * score_stride);
+    dp = pieces.take<float>(kRowChunk * score_stride);
+    p_pairs = pieces.take<Word>(rows / 2 * keys);
+    ds_pairs = pieces.take<Word>(rows / 2 * keys);
+    ds_rows = pieces.take<Bf16>(rows * keys);
+    dq = pieces.take<float>(rows * columns);
+    dk_t = pieces.take<float>(columns * keys);
+    dv_t = pieces.take<float>(columns * keys);
     total = pieces.total();
   }
 };
@@ -335,33 +311,18 @@ WM_INLINE void score_gradient_rows(const float* s, const float* dp, Index stride
 void key_block(const KeyBlock& block) {
   const Shape& shape = block.shape;
   const Index head_dim = shape.head_dim;
-  const KeyLayout layout(shape, block.key_block);
-  const Index depth = layout.depth, columns = layout.columns, keys = layout.keys, stride = layout.score_stride;
-  Word* const keys_t = words_at(block.scratch, layout.keys_t);
-  Word* const values_t = words_at(block.scratch, layout.values_t);
-  Word* const key_pairs = words_at(block.scratch, layout.key_pairs);
-  Bf16* const queries = halves_at(block.scratch, layout.queries);
-  Bf16* const d_outputs = halves_at(block.scratch, layout.d_outputs);
-  Bf16* const queries_c = halves_at(block.scratch, layout.queries_c);
-  Bf16* const d_outputs_c = halves_at(block.scratch, layout.d_outputs_c);
-  float* const s = block.scratch + layout.s;
-  float* const dp = block.scratch + layout.dp;
-  Word* const p_pairs = words_at(block.scratch, layout.p_pairs);
-  Word* const ds_pairs = words_at(block.scratch, layout.ds_pairs);
-  Bf16* const ds_rows = halves_at(block.scratch, layout.ds_rows);
-  float* const dq = block.scratch + layout.dq;
-  float* const dk_t = block.scratch + layout.dk_t;
-  float* const dv_t = block.scratch + layout.dv_t;
+  const KeyWorkspace work(shape, block.key_block, block.scratch);
+  const Index depth = work.depth, columns = work.columns, keys = work.keys, stride = work.score_stride;
   const Index ordinal = block.first / block.key_block;
   const bool with_dq = block.heads[0].turn != nullptr;
   const Tiles tiles;
 
   const Bf16* const k = static_cast<const Bf16*>(block.k.data) + block.first * block.k.stride;
   const Bf16* const v = static_cast<const Bf16*>(block.v.data) + block.first * block.v.stride;
-  pack_pairs_of_columns(k, block.k.stride, block.keys, keys, head_dim, depth, keys_t, keys);
-  pack_pairs_of_columns(v, block.v.stride, block.keys, keys, head_dim, depth, values_t, keys);
-  if (with_dq) pack_pairs_of_rows(k, block.k.stride, block.keys, keys, head_dim, columns, key_pairs);
-  for (Index i = 0; i < columns * keys; ++i) dk_t[i] = dv_t[i] = 0;
+  pack_pairs_of_columns(k, block.k.stride, block.keys, keys, head_dim, depth, work.keys_t, keys);
+  pack_pairs_of_columns(v, block.v.stride, block.keys, keys, head_dim, depth, work.values_t, keys);
+  if (with_dq) pack_pairs_of_rows(k, block.k.stride, block.keys, keys, head_dim, columns, work.key_pairs);
+  for (Index i = 0; i < columns * keys; ++i) work.dk_t[i] = work.dv_t[i] = 0;
 
   const Index first_row = first_query(shape, block.first) / kBackwardQueryBlock * kBackwardQueryBlock;
   for (Index h = 0; h < block.num_heads; ++h) {
@@ -372,10 +333,10 @@ void key_block(const KeyBlock& block) {
       const Index padded_rows = round_up(rows, kDepthStep);
       const Bf16* const q = static_cast<const Bf16*>(head.q.data) + row0 * head.q.stride;
       const Bf16* const d_o = static_cast<const Bf16*>(head.d_o.data) + row0 * head.d_o.stride;
-      copy_rows(q, head.q.stride, rows, padded_rows, head_dim, depth, queries);
-      copy_rows(d_o, head.d_o.stride, rows, padded_rows, head_dim, depth, d_outputs);
-      pack_columns(q, head.q.stride, rows, padded_rows, head_dim, columns, queries_c);
-      pack_columns(d_o, head.d_o.stride, rows, padded_rows, head_dim, columns, d_outputs_c);
+      copy_rows(q, head.q.stride, rows, padded_rows, head_dim, depth, work.queries);
+      copy_rows(d_o, head.d_o.stride, rows, padded_rows, head_dim, depth, work.d_outputs);
+      pack_columns(q, head.q.stride, rows, padded_rows, head_dim, columns, work.queries_c);
+      pack_columns(d_o, head.d_o.stride, rows, padded_rows, head_dim, columns, work.d_outputs_c);
       std::int32_t seen[kBackwardQueryBlock];
       float row_lse[kBackwardQueryBlock], row_rest[kBackwardQueryBlock], delta[kBackwardQueryBlock];
       for (Index row = 0; row < padded_rows; ++row) {
@@ -392,15 +353,16 @@ void key_block(const KeyBlock& block) {
       for (Index chunk = 0; chunk < padded_rows; chunk += kRowChunk) {
         const Index computed = round_up(seen_until(chunk + kRowChunk), kTile);
         if (computed > 0) {
-          multiply_bf16(queries + chunk * depth, depth, keys_t, keys, depth, s, stride, kRowChunk, computed, false);
-          multiply_bf16(d_outputs + chunk * depth, depth, values_t, keys, depth, dp, stride, kRowChunk, computed,
-                        false);
+          multiply_bf16(work.queries + chunk * depth, depth, work.keys_t, keys, depth, work.s, stride, kRowChunk,
+                        computed, false);
+          multiply_bf16(work.d_outputs + chunk * depth, depth, work.values_t, keys, depth, work.dp, stride, kRowChunk,
+                        computed, false);
         }
         for (Index i = 0; i < kRowChunk; i += 2) {
           const Index row = chunk + i;
-          score_gradient_rows(s + i * stride, dp + i * stride, stride, keys, computed, seen + row, row_lse + row,
-                              row_rest + row, delta + row, shape.scale, p_pairs + row / 2 * keys,
-                              ds_pairs + row / 2 * keys, ds_rows + row * keys);
+          score_gradient_rows(work.s + i * stride, work.dp + i * stride, stride, keys, computed, seen + row,
+                              row_lse + row, row_rest + row, delta + row, shape.scale, work.p_pairs + row / 2 * keys,
+                              work.ds_pairs + row / 2 * keys, work.ds_rows + row * keys);
         }
       }
 
@@ -409,54 +371,58 @@ void key_block(const KeyBlock& block) {
         const Index begin = clamp_of(first_query(shape, block.first + min_of(key, block.keys - 1)) - row0, 0, rows) /
                             kDepthStep * kDepthStep;
         if (begin >= rows) continue;
-        multiply_bf16(d_outputs_c + begin, padded_rows, p_pairs + begin / 2 * keys + key, keys, padded_rows - begin,
-                      dv_t + key, keys, columns, width, true);
-        multiply_bf16(queries_c + begin, padded_rows, ds_pairs + begin / 2 * keys + key, keys, padded_rows - begin,
-                      dk_t + key, keys, columns, width, true);
+        multiply_bf16(work.d_outputs_c + begin, padded_rows, work.p_pairs + begin / 2 * keys + key, keys,
+                      padded_rows - begin, work.dv_t + key, keys, columns, width, true);
+        multiply_bf16(work.queries_c + begin, padded_rows, work.ds_pairs + begin / 2 * keys + key, keys,
+                      padded_rows - begin, work.dk_t + key, keys, columns, width, true);
       }
       if (with_dq) {
         for (Index chunk = 0; chunk < padded_rows; chunk += kRowChunk) {
-          multiply_bf16(ds_rows + chunk * keys, keys, key_pairs, columns,
-                        round_up(seen_until(chunk + kRowChunk), kDepthStep), dq + chunk * columns, columns, kRowChunk,
-                        columns, false);
+          multiply_bf16(work.ds_rows + chunk * keys, keys, work.key_pairs, columns,
+                        round_up(seen_until(chunk + kRowChunk), kDepthStep), work.dq + chunk * columns, columns,
+                        kRowChunk, columns, false);
         }
         std::int32_t* const turn = head.turn + row0 / kBackwardQueryBlock;
         const Index last = (visible_keys(shape, row0 + rows - 1) - 1) / block.key_block;
         wait_for_turn(turn, static_cast<std::int32_t>(ordinal));
-        add_query_gradient<Bf16>(head, shape, row0, rows, dq, columns, ordinal, last);
+        add_query_gradient<Bf16>(head, shape, row0, rows, work.dq, columns, ordinal, last);
         __atomic_store_n(turn, static_cast<std::int32_t>(ordinal + 1), __ATOMIC_RELEASE);
       }
     }
   }
-  write_transposed(dk_t, keys, block.keys, head_dim, nullptr, shape.scale,
+  write_transposed(work.dk_t, keys, block.keys, head_dim, nullptr, shape.scale,
                    static_cast<Bf16*>(block.dk.data) + block.first * block.dk.stride, block.dk.stride);
-  write_transposed(dv_t, keys, block.keys, head_dim, nullptr, 1.0f,
+  write_transposed(work.dv_t, keys, block.keys, head_dim, nullptr, 1.0f,
                    static_cast<Bf16*>(block.dv.data) + block.first * block.dv.stride, block.dv.stride);
 }
 
 // --- query-gradient blocks -----------------------------------------------------------------------------------------
 
-struct QueryLayout {
+/// What a query-gradient block works in.
+struct QueryWorkspace {
   Index depth, columns;
-  Index queries_t, d_outputs_t, keys, values, keys_c, scores, dp, pairs, dq_t, row_lse, row_rest, delta, total;
+  Word *queries_t, *d_outputs_t, *pairs;
+  Bf16 *keys_c, *keys, *values;
+  float *scores, *dp, *dq_t, *row_lse, *row_rest, *delta;
+  Index total;
 
-  explicit QueryLayout(const Shape& shape)
+  explicit QueryWorkspace(const Shape& shape, float* scratch = nullptr)
       : depth(round_up(shape.head_dim, kDepthStep)), columns(round_up(shape.head_dim, kTile)) {
     const Index rows = min_of(kQueryBlock, round_up(shape.seq_len, kWidth));
     const Index keys_count = round_up(min_of(kKeyBlock, shape.kv_len), kDepthStep);
-    Pieces pieces;
-    queries_t = pieces.halves(rows * depth);
-    d_outputs_t = pieces.halves(rows * depth);
-    keys = pieces.halves(keys_count * depth);
-    values = pieces.halves(keys_count * depth);
-    keys_c = pieces.halves(keys_count * columns);
-    scores = pieces.floats(keys_count * kScoreStride);
-    dp = pieces.floats(keys_count * kScoreStride);
-    pairs = pieces.floats(keys_count / 2 * kPanel);
-    dq_t = pieces.floats(rows * columns);
-    row_lse = pieces.floats(rows);
-    row_rest = pieces.floats(rows);
-    delta = pieces.floats(rows);
+    Pieces pieces(scratch);
+    queries_t = pieces.take<Word>(rows * depth / 2);
+    d_outputs_t = pieces.take<Word>(rows * depth / 2);
+    keys = pieces.take<Bf16>(keys_count * depth);
+    values = pieces.take<Bf16>(keys_count * depth);
+    keys_c = pieces.take<Bf16>(keys_count * columns);
+    scores = pieces.take<float>(keys_count * kScoreStride);
+    dp = pieces.take<float>(keys_count * kScoreStride);
+    pairs = pieces.take<Word>(keys_count / 2 * kPanel);
+    dq_t = pieces.take<float>(rows * columns);
+    row_lse = pieces.take<float>(rows);
+    row_rest = pieces.take<float>(rows);
+    delta = pieces.take<float>(rows);
     total = pieces.total();
   }
 };
@@ -466,18 +432,8 @@ struct QueryLayout {
 void query_gradient_block(const QueryGradientBlock& block) {
   const Shape& shape = block.shape;
   const Index head_dim = shape.head_dim;
-  const QueryLayout layout(shape);
-  const Index depth = layout.depth, columns = layout.columns;
-  Word* const queries_t = words_at(block.scratch, layout.queries_t);
-  Word* const d_outputs_t = words_at(block.scratch, layout.d_outputs_t);
-  Bf16* const keys_c = halves_at(block.scratch, layout.keys_c);
-  float* const scores = block.scratch + layout.scores;
-  float* const dp = block.scratch + layout.dp;
-  Word* const pairs = words_at(block.scratch, layout.pairs);
-  float* const dq_t = block.scratch + layout.dq_t;
-  float* const row_lse = block.scratch + layout.row_lse;
-  float* const row_rest = block.scratch + layout.row_rest;
-  float* const delta = block.scratch + layout.delta;
+  const QueryWorkspace work(shape, block.scratch);
+  const Index depth = work.depth, columns = work.columns;
   const Panels panels(vectors_of(block.rows));
   const Index lanes = panels.total * kWidth;
   const Tiles tiles;
@@ -489,17 +445,17 @@ void query_gradient_block(const QueryGradientBlock& block) {
     const Index width = panels.size(p) * kWidth;
     const Index count = min_of(width, block.rows - row);
     pack_pairs_of_columns(q + row * block.q.stride, block.q.stride, count, width, head_dim, depth,
-                          queries_t + row * depth / 2, width);
+                          work.queries_t + row * depth / 2, width);
     pack_pairs_of_columns(d_o + row * block.d_o.stride, block.d_o.stride, count, width, head_dim, depth,
-                          d_outputs_t + row * depth / 2, width);
+                          work.d_outputs_t + row * depth / 2, width);
   }
   for (Index row = 0; row < lanes; ++row) {
     const bool inside = row < block.rows;
-    row_lse[row] = inside ? block.row_lse[block.first + row] : __builtin_inff();
-    row_rest[row] = inside ? block.row_rest[block.first + row] : 0;
-    delta[row] = inside ? block.delta[block.first + row] : 0;
+    work.row_lse[row] = inside ? block.row_lse[block.first + row] : __builtin_inff();
+    work.row_rest[row] = inside ? block.row_rest[block.first + row] : 0;
+    work.delta[row] = inside ? block.delta[block.first + row] : 0;
   }
-  for (Index i = 0; i < lanes * columns; ++i) dq_t[i] = 0;
+  for (Index i = 0; i < lanes * columns; ++i) work.dq_t[i] = 0;
 
   const Index all_keys = visible_keys(shape, block.first + block.rows - 1);
   for (Index key0 = 0; key0 < all_keys; key0 += kKeyBlock) {
@@ -507,11 +463,9 @@ void query_gradient_block(const QueryGradientBlock& block) {
     const Index padded_keys = round_up(key_count, kDepthStep);
     const Bf16* const k = static_cast<const Bf16*>(block.k.data) + key0 * block.k.stride;
     const Bf16* const v = static_cast<const Bf16*>(block.v.data) + key0 * block.v.stride;
-    Bf16* const keys = halves_at(block.scratch, layout.keys);
-    Bf16* const values = halves_at(block.scratch, layout.values);
-    copy_rows(k, block.k.stride, key_count, padded_keys, head_dim, depth, keys);
-    copy_rows(v, block.v.stride, key_count, padded_keys, head_dim, depth, values);
-    pack_columns(k, block.k.stride, key_count, padded_keys, head_dim, columns, keys_c);
+    copy_rows(k, block.k.stride, key_count, padded_keys, head_dim, depth, work.keys);
+    copy_rows(v, block.v.stride, key_count, padded_keys, head_dim, depth, work.values);
+    pack_columns(k, block.k.stride, key_count, padded_keys, head_dim, columns, work.keys_c);
 
     for (Index p = 0; p < panels.count; ++p) {
       const Index row0 = panels.begin(p) * kWidth;
@@ -526,49 +480,50 @@ void query_gradient_block(const QueryGradientBlock& block) {
       std::int32_t seen[kPanel];
       for (Index i = 0; i < kPanel; ++i) seen[i] = static_cast<std::int32_t>(seen_by(min_of(i, row_count - 1)));
 
-      multiply_bf16(keys, depth, queries_t + row0 * depth / 2, width, depth, scores, kScoreStride, computed, width,
-                    false);
-      multiply_bf16(values, depth, d_outputs_t + row0 * depth / 2, width, depth, dp, kScoreStride, computed, width,
-                    false);
+      multiply_bf16(work.keys, depth, work.queries_t + row0 * depth / 2, width, depth, work.scores, kScoreStride,
+                    computed, width, false);
+      multiply_bf16(work.values, depth, work.d_outputs_t + row0 * depth / 2, width, depth, work.dp, kScoreStride,
+                    computed, width, false);
       for (Index lane = 0; lane < width; lane += kWidth) {
-        const Vec lse = load(row_lse + row0 + lane), rest = load(row_rest + row0 + lane);
-        const Vec d = load(delta + row0 + lane);
+        const Vec lse = load(work.row_lse + row0 + lane), rest = load(work.row_rest + row0 + lane);
+        const Vec d = load(work.delta + row0 + lane);
         IntVec limit;
         __builtin_memcpy(&limit, seen + lane, sizeof(limit));
         const auto score_gradient = [&](Index key) __attribute__((always_inline)) {
           const Index at = key * kScoreStride + lane;
-          const Vec scaled = fma(load(scores + at), broadcast(shape.scale), -lse);
+          const Vec scaled = fma(load(work.scores + at), broadcast(shape.scale), -lse);
           const Vec probability = exp2_probability(fma(scaled, broadcast(kLog2e), rest));
           const IntVec hidden = broadcast_int(static_cast<std::int32_t>(key)) >= limit;
-          return hidden ? Vec{} : probability * (load(dp + at) - d);
+          return hidden ? Vec{} : probability * (load(work.dp + at) - d);
         };
         for (Index key = 0; key < computed; key += 2) {
-          store_words(pairs + key / 2 * width + lane,
+          store_words(work.pairs + key / 2 * width + lane,
                       interleave(narrow_two(score_gradient(key), score_gradient(key + 1))));
         }
       }
-      multiply_bf16(keys_c, padded_keys, pairs, width, computed, dq_t + row0 * columns, width, columns, width, true);
+      multiply_bf16(work.keys_c, padded_keys, work.pairs, width, computed, work.dq_t + row0 * columns, width, columns,
+                    width, true);
     }
   }
   Bf16* const dq = static_cast<Bf16*>(block.dq.data) + block.first * block.dq.stride;
   for (Index p = 0; p < panels.count; ++p) {
     const Index row0 = panels.begin(p) * kWidth;
     const Index width = panels.size(p) * kWidth;
-    write_transposed(dq_t + row0 * columns, width, min_of(width, block.rows - row0), head_dim, nullptr, shape.scale,
-                     dq + row0 * block.dq.stride, block.dq.stride);
+    write_transposed(work.dq_t + row0 * columns, width, min_of(width, block.rows - row0), head_dim, nullptr,
+                     shape.scale, dq + row0 * block.dq.stride, block.dq.stride);
   }
 }
 
 }  // namespace
 
 std::int64_t flash_bf16_forward_scratch(const Shape& shape) {
-  return ForwardLayout(shape).total;
+  return ForwardWorkspace(shape).total;
 }
 void flash_bf16_forward(const ForwardBlock& block) {
   forward_block(block);
 }
 std::int64_t flash_bf16_query_gradient_scratch(const Shape& shape) {
-  return QueryLayout(shape).total;
+  return QueryWorkspace(shape).total;
 }
 void flash_bf16_query_gradient(const QueryGradientBlock& block) {
   query_gradient_block(block);
@@ -577,7 +532,7 @@ void flash_bf16_delta(const DeltaBlock& block) {
   delta_block(block);
 }
 std::int64_t flash_bf16_key_block_scratch(const Shape& shape, std::int64_t key_block_size) {
-  return KeyLayout(shape, key_block_size).total;
+  return KeyWorkspace(shape, key_block_size).total;
 }
 void flash_bf16_key_block(const KeyBlock& block) {
   key_block(block);

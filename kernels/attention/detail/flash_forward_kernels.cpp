@@ -23,29 +23,25 @@ constexpr float kMinusInfinity = -__builtin_inff();
 /// Rows of S^T are this far apart: off the powers of two, which would fall into few cache sets.
 constexpr Index kScoreStride = kPanel + kWidth;
 
-/// Scratch of one forward block, in floats from its start.
-struct Layout {
-  Index queries_t, output, scores, maximum, sum, correction, keys, values, total;
+/// What one forward block works in.
+struct Workspace {
+  float *queries_t, *output, *scores, *maximum, *sum, *correction, *keys, *values;
+  Index total;
 
-  explicit Layout(const Shape& shape) {
+  explicit Workspace(const Shape& shape, float* scratch = nullptr) {
     const Index rows = min_of(kQueryBlock, round_up(shape.seq_len, kWidth));
     const Index keys_count = min_of(kKeyBlock, shape.kv_len);
     const Index padded = round_up(shape.head_dim, kWidth);
-    Index at = 0;
-    const auto take = [&](Index count) {
-      const Index here = at;
-      at += round_up(count, 16);
-      return here;
-    };
-    queries_t = take(rows * shape.head_dim);
-    output = take(rows * padded);
-    scores = take(keys_count * kScoreStride);
-    maximum = take(rows);
-    sum = take(rows);
-    correction = take(rows);
-    keys = take(shape.element == Element::fp32 ? 0 : keys_count * padded);
-    values = take(values_in_place(shape) ? 0 : keys_count * padded);
-    total = at;
+    Pieces pieces(scratch);
+    queries_t = pieces.take<float>(rows * shape.head_dim);
+    output = pieces.take<float>(rows * padded);
+    scores = pieces.take<float>(keys_count * kScoreStride);
+    maximum = pieces.take<float>(rows);
+    sum = pieces.take<float>(rows);
+    correction = pieces.take<float>(rows);
+    keys = pieces.take<float>(shape.element == Element::fp32 ? 0 : keys_count * padded);
+    values = pieces.take<float>(values_in_place(shape) ? 0 : keys_count * padded);
+    total = pieces.total();
   }
 
   static bool values_in_place(const Shape& shape) {
@@ -112,13 +108,7 @@ void forward_block(const ForwardBlock& block) {
   const Shape& shape = block.shape;
   const Index head_dim = shape.head_dim;
   const Index padded = round_up(head_dim, kWidth);
-  const Layout layout(shape);
-  float* const queries_t = block.scratch + layout.queries_t;
-  float* const output = block.scratch + layout.output;
-  float* const scores = block.scratch + layout.scores;
-  float* const maximum = block.scratch + layout.maximum;
-  float* const sum = block.scratch + layout.sum;
-  float* const correction = block.scratch + layout.correction;
+  const Workspace work(shape, block.scratch);
   const Panels query_panels(vectors_of(block.rows));
   const Panels value_panels(padded / kWidth);
   const Index lanes = query_panels.total * kWidth;
@@ -128,13 +118,13 @@ void forward_block(const ForwardBlock& block) {
     const Index row = query_panels.begin(p) * kWidth;
     const Index width = query_panels.size(p) * kWidth;
     pack_transposed(q + row * block.q.stride, block.q.stride, min_of(width, block.rows - row), width, head_dim,
-                    queries_t + row * head_dim, width);
+                    work.queries_t + row * head_dim, width);
   }
   for (Index i = 0; i < lanes; ++i) {
-    maximum[i] = kMinusInfinity;
-    sum[i] = 0;
+    work.maximum[i] = kMinusInfinity;
+    work.sum[i] = 0;
   }
-  for (Index i = 0; i < block.rows * padded; ++i) output[i] = 0;
+  for (Index i = 0; i < block.rows * padded; ++i) work.output[i] = 0;
 
   const float factor = shape.scale * kLog2e;
   const Index all_keys = visible_keys(shape, block.first + block.rows - 1);
@@ -148,15 +138,15 @@ void forward_block(const ForwardBlock& block) {
       keys = reinterpret_cast<const float*>(k);
       key_stride = block.k.stride;
     } else {
-      pack_rows(k, block.k.stride, key_count, head_dim, block.scratch + layout.keys, padded);
-      keys = block.scratch + layout.keys;
+      pack_rows(k, block.k.stride, key_count, head_dim, work.keys, padded);
+      keys = work.keys;
     }
-    if (Layout::values_in_place(shape)) {
+    if (Workspace::values_in_place(shape)) {
       values = reinterpret_cast<const float*>(v);
       value_stride = block.v.stride;
     } else {
-      pack_rows(v, block.v.stride, key_count, head_dim, block.scratch + layout.values, padded);
-      values = block.scratch + layout.values;
+      pack_rows(v, block.v.stride, key_count, head_dim, work.values, padded);
+      values = work.values;
     }
 
     for (Index p = 0; p < query_panels.count; ++p) {
@@ -176,22 +166,24 @@ void forward_block(const ForwardBlock& block) {
 
       for_vectors(
           query_panels.size(p), [&]<int NV>() __attribute__((always_inline)) {
-            for (int i = 0; i < NV; ++i) store(correction + row0 + i * kWidth, load(maximum + row0 + i * kWidth));
+            for (int i = 0; i < NV; ++i) {
+              store(work.correction + row0 + i * kWidth, load(work.maximum + row0 + i * kWidth));
+            }
             for_row_groups<NV>(
                 panel_keys, [&]<int MR>(Index key) __attribute__((always_inline)) {
                   const auto run = key + MR <= seen_by_all ? score<MR, NV, false> : score<MR, NV, true>;
-                  run(keys + key * key_stride, key_stride, queries_t + row0 * head_dim, head_dim,
-                      scores + key * kScoreStride, maximum + row0, visible, key);
+                  run(keys + key * key_stride, key_stride, work.queries_t + row0 * head_dim, head_dim,
+                      work.scores + key * kScoreStride, work.maximum + row0, visible, key);
                 });
             for (int i = 0; i < NV; ++i) {
-              float* const at = correction + row0 + i * kWidth;
-              const Vec now = load(maximum + row0 + i * kWidth);
+              float* const at = work.correction + row0 + i * kWidth;
+              const Vec now = load(work.maximum + row0 + i * kWidth);
               const Vec top = now == broadcast(kMinusInfinity) ? Vec{} : now;
               const Vec shrink = exp2_probability((load(at) - top) * factor);
               store(at, shrink);
-              store(sum + row0 + i * kWidth, load(sum + row0 + i * kWidth) * shrink);
+              store(work.sum + row0 + i * kWidth, load(work.sum + row0 + i * kWidth) * shrink);
             }
-            exponentiate<NV>(scores, panel_keys, factor, maximum + row0, sum + row0);
+            exponentiate<NV>(work.scores, panel_keys, factor, work.maximum + row0, work.sum + row0);
           });
 
       for (Index vp = 0; vp < value_panels.count; ++vp) {
@@ -203,8 +195,8 @@ void forward_block(const ForwardBlock& block) {
                     const Index depth = seen_by(row + MR - 1);
                     if (depth == 0) return;
                     product<MR, NV, ALayout::column_major, CMode::scale_add>(
-                        scores + row, kScoreStride, values + column, value_stride, depth,
-                        output + (row0 + row) * padded + column, padded, correction + row0 + row);
+                        work.scores + row, kScoreStride, values + column, value_stride, depth,
+                        work.output + (row0 + row) * padded + column, padded, work.correction + row0 + row);
                   });
             });
       }
@@ -212,20 +204,20 @@ void forward_block(const ForwardBlock& block) {
   }
 
   for (Index row = 0; row < block.rows; ++row) {
-    float* const o = output + row * padded;
-    const float total = sum[row];
+    float* const o = work.output + row * padded;
+    const float total = work.sum[row];
     const Vec inverse = broadcast(total == 0 ? 0 : 1 / total);
     for (Index k = 0; k < padded; k += kWidth) store(o + k, load(o + k) * inverse);
-    write_lse(block, row, maximum[row], total);
+    write_lse(block, row, work.maximum[row], total);
   }
-  write_rows(output, padded, block.rows, head_dim, 1.0f, static_cast<T*>(block.o.data) + block.first * block.o.stride,
-             block.o.stride);
+  write_rows(work.output, padded, block.rows, head_dim, 1.0f,
+             static_cast<T*>(block.o.data) + block.first * block.o.stride, block.o.stride);
 }
 
 }  // namespace
 
 std::int64_t flash_forward_scratch(const Shape& shape) {
-  return Layout(shape).total;
+  return Workspace(shape).total;
 }
 
 void flash_forward(const ForwardBlock& block) {

@@ -54,6 +54,25 @@ WM_INLINE Index round_up(Index value, Index step) {
   return (value + step - 1) / step * step;
 }
 
+/// Deals out the scratch of a block, each piece from a cache line on. Without scratch it counts only, so that one
+/// description of a workspace gives its size and its pointers.
+class Pieces {
+ public:
+  WM_INLINE explicit Pieces(float* scratch) : scratch_(scratch) {}
+  template <class T>
+  WM_INLINE T* take(Index count) {
+    constexpr Index kLine = 64 / sizeof(float);
+    float* const here = scratch_ == nullptr ? nullptr : scratch_ + total_;
+    total_ += round_up((count * static_cast<Index>(sizeof(T)) + 3) / 4, kLine);
+    return reinterpret_cast<T*>(here);
+  }
+  WM_INLINE Index total() const { return total_; }  ///< floats
+
+ private:
+  float* scratch_;
+  Index total_ = 0;
+};
+
 /// Splits `total` vectors into panels of at most kMaxVectors, as even as can be: 5 are 3 + 2, not 4 + 1.
 struct Panels {
   Index total, count;

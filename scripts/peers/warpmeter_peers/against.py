@@ -15,7 +15,7 @@ def device_difference(then, now):
     """What tells two devices apart, or ""."""
     for field in ("name", "uuid", "cpu", "cores"):
         if then.get(field) != now.get(field):
-            return f"{field} {then.get(field)}, now {now.get(field)}"
+            return f"{field} {then.get(field) or 'none'}, now {now.get(field) or 'none'}"
     return ""
 
 
@@ -68,10 +68,6 @@ def ratio(value):
     return "" if value is None else f"{value:.2f}x" if value < 99.995 else f"{value:.0f}x"
 
 
-def milliseconds(value):
-    return "" if value is None else four_digits(value)
-
-
 def cell(value):
     return {True: "yes", False: "no", None: ""}[value] if value is None or isinstance(value, bool) else str(value)
 
@@ -85,6 +81,7 @@ class Pair:
     def __init__(self, ours, theirs, rounds, row_keys):
         self.ours, self.theirs, self.rounds = ours, theirs, len(rounds)
         self._times = {}  # (phase, side, problem): one time a round, None where there is none
+        self._status = {}
         problems = {}
         for our_rows, their_rows in rounds:
             found_ours, found_theirs = by_problem(our_rows, row_keys), by_problem(their_rows, row_keys)
@@ -96,12 +93,19 @@ class Pair:
                     for problem, rows in found.items():
                         at = self._times.setdefault((phase, side, problem), [])
                         at.append(time_of(rows[impl], phase) if impl in rows else None)
+                        if impl in rows:
+                            self._status[side, problem] = rows[impl].get("status")
         self.problems = [problem for problem in problems
                          if any(self.time(phase, side, problem) for phase in PHASES for side in ("ours", "theirs"))]
 
     def time(self, phase, side, problem):
         times = sorted(filter(None, self._times.get((phase, side, problem), [])))
         return median(times)
+
+    def time_text(self, phase, side, problem):
+        """The time, or why there is none."""
+        found, status = self.time(phase, side, problem), self._status.get((side, problem))
+        return four_digits(found) if found else status if isinstance(status, str) and status != "ok" else ""
 
     def ratio(self, phase, problem, of_round=None):
         if of_round is None:
@@ -127,7 +131,7 @@ class Pair:
             rounds = range(self.rounds) if self.rounds > 1 else ()
             header += [f"{phase} round {index + 1}" for index in rounds]
             for line, problem in zip(cells, self.problems):
-                line += [milliseconds(self.time(phase, side, problem)) for side in ("ours", "theirs")]
+                line += [self.time_text(phase, side, problem) for side in ("ours", "theirs")]
                 line.append(ratio(self.ratio(phase, problem)))
                 line += [ratio(self.ratio(phase, problem, index)) for index in rounds]
         numeric += [True] * (len(header) - len(numeric))

@@ -121,7 +121,7 @@ def add_options(table):
         table.add(Option(name, text, metavar, default, accepted, "Configurations", row_option=True, **more))
 
     option("--impl", "NAMES", "pytorch_eager,pytorch_compiled,pytorch_sdpa_flash",
-           ",".join(IMPLEMENTATIONS) + ", or all", "Implementations to measure; --list says what each is.")
+           ", ".join(IMPLEMENTATIONS) + ", or all", "Implementations to measure; --list says what each is.")
     option("--pass", "NAMES", "fwd,bwd", "fwd, bwd, or fwd,bwd",
            "Passes to time. The backward needs a forward, which then runs untimed.")
     option("--batch", "LIST", "8", lengths, "Batch size.")

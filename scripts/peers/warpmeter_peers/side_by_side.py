@@ -22,8 +22,8 @@ side_by_side: attn_bench and PyTorch on the same sweep, in the order attn_bench,
 Usage: side_by_side [--impl NAMES] [--peer-impl NAMES] [--folder DIR] [options of both]
 
   --impl NAMES       attn_bench's implementations (its own default)
-  --peer-impl NAMES  the peer's implementations (its own default). As many as --impl has: each is held against the one
-                     in the same place; otherwise every one against every other
+  --peer-impl NAMES  the peer's implementations (its own default). As many as attn_bench's: each is held against the
+                     one in the same place; otherwise every one against every other
   --folder DIR       where the four results and the ratios go (side_by_side_<time>); must not hold results yet
   --show             print the ratios of what is in --folder; measure nothing
   --threads N        CPU threads of both sides
@@ -156,11 +156,15 @@ def _read(folder):
     return rounds, row_keys
 
 
-def _pairs(options):
-    ours, theirs = ((names or "").split(",") for names in (options.impl, options.peer_impl))
-    if len(ours) == len(theirs) and all(ours + theirs) and "all" not in ours + theirs:
-        return list(zip(ours, theirs))
-    return None
+def _pairs(options, rounds):
+    """As many of ours as of PyTorch's: each with the one in the same place. Otherwise None, which is all with all."""
+    sides = []
+    for side, names in enumerate((options.impl, options.peer_impl)):
+        if names and "all" in names.split(","):
+            return None
+        measured = dict.fromkeys(row.get("impl") for of_round in rounds for row in of_round[side])
+        sides.append(names.split(",") if names else list(measured))
+    return list(zip(*sides)) if len(sides[0]) == len(sides[1]) else None
 
 
 def _print(options, folder):
@@ -172,7 +176,7 @@ def _print(options, folder):
     if not rounds:
         say(f"--folder '{folder}': no round has both sides' results")
         return USAGE if options.show else FAILURE
-    text = against.ratio_text(rounds, row_keys, _pairs(options))
+    text = against.ratio_text(rounds, row_keys, _pairs(options, rounds))
     sys.stdout.write(text)
     sys.stdout.flush()
     try:

@@ -1,9 +1,8 @@
 """Rows as Markdown and CSV. As reports/markdown_writer.cpp and csv_writer.cpp."""
 
-import json
-
 from .cells import code_span, escape_markdown, format_cell, has_unit, is_number, printable
 from .grammar import shell_line
+from .results import to_json
 
 
 class Layout:
@@ -149,7 +148,7 @@ def csv_header(columns):
 def _csv_cell(value):
     if value is None or isinstance(value, float) and not is_number(value):
         return ""
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) else to_json(value)
     if text and not any(char in text for char in ',"\r\n'):
         return text
     return '"' + text.replace('"', '""') + '"'

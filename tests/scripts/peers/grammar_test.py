@@ -195,7 +195,8 @@ class Sweeps(unittest.TestCase):
                     self.assertEqual(ours["settings"][setting], theirs["settings"][setting], setting)
 
     def test_rerun_line_repeats_the_row(self):
-        sweep = ["--preset", "fa_grid", "--seq-len", "512", "--max-time", "0.5", "--dtype", "fp16", "--impl", "pytorch_sdpa_flash"]
+        sweep = ["--preset", "fa_grid", "--seq-len", "512", "--max-time", "0.5", "--dtype", "fp16"]
+        sweep += ["--impl", "pytorch_sdpa_flash"]
         document = strict(peer_here("--device", "cpu", "--dry-run", "--format", "json", *sweep).stdout)
         self.assertEqual(len(document["rows"]), 4)
         for row in document["rows"]:

@@ -91,7 +91,8 @@ class AsTheTools(unittest.TestCase):
     def test_cells(self):
         for name, value, text in (("fwd_ms", 0.98, "0.98"), ("fwd_ms", 5398.399, "5398"), ("fwd_ms", 999.96, "1000"),
                                   ("fwd_ms", 1.25e-5, "1.25e-05"), ("x_mib", 512 / 2**20, "0.00049"),
-                                  ("x_mib", 23195.783, "23195.8"), ("fwd_noise", 0.0042, "0.42%"), ("fwd_bound_share", 0.8734, "87.3%"),
+                                  ("x_mib", 23195.783, "23195.8"), ("fwd_noise", 0.0042, "0.42%"),
+                                  ("fwd_bound_share", 0.8734, "87.3%"),
                                   ("seq_len", 4096, "4096"), ("fwd_ms", None, ""), ("fwd_ms", float("nan"), ""),
                                   ("causal", True, "true"), ("kernel", "a\nb\x1b[", "a b\ufffd[")):
             self.assertEqual(cells.format_cell(name, value), text, (name, value))

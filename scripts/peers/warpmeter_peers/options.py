@@ -276,9 +276,9 @@ class OptionTable:
 
     # Writing.
 
-    def rerun_arguments(self, row_values):
+    def rerun_arguments(self, row_values, without=()):
         """The arguments that repeat one row: what the user set beyond the row's own options, then the row's."""
-        of_row = set(row_values)
+        of_row = {*row_values, *without}
         for option in self.options.values():
             for other in option.excludes:
                 if option.row_option and self.options[other].row_option and {option.name, other} & of_row:

@@ -10,6 +10,7 @@ DTYPES = ("fp32", "tf32", "bf16", "fp16")
 FORMATS = ("md", "json", "jsonl", "csv")
 MAX_WARMUP = MAX_STEPS = 1_000_000
 MIN_TIME_S, MAX_TIME_S = 0.001, 86_400
+MIN_ROW_TIMEOUT_S, MAX_ROW_TIMEOUT_S = 0.1, 604_800
 
 
 @dataclass
@@ -21,6 +22,8 @@ class Settings:
     seed: int = 0
     threads: int = 0              # 0: as many as PyTorch takes
     memory_limit: int = 0         # bytes; 0: the device's
+    isolate: bool = False
+    row_timeout_s: float = None
     warmup: int = 10
     steps: int = None
     max_noise: float = 0.005
@@ -50,7 +53,7 @@ class Settings:
             "max_noise": None if self.steps else self.max_noise,
             "max_time_s": None if self.steps else self.max_time_s,
             "timer": self.timer, "cache": self.cache, "memory_limit_bytes": self.memory_limit or None,
-            "isolate": False, "row_timeout_s": None, "check": self.check,
+            "isolate": self.isolate, "row_timeout_s": self.row_timeout_s, "check": self.check,
         }
 
 
@@ -68,6 +71,11 @@ def add_shared_options(table):
         Option("--memory-limit", "Behave as on a device with this much memory: what would take more is an oom row.",
                "SIZE", accepted="a size: bytes, or KiB MiB GiB TiB (binary), KB MB GB TB (decimal)", group=device,
                default_note="the device's memory"),
+        Option("--isolate", "Run each configuration in a process of its own, so that a crash costs one row.",
+               group=device),
+        Option("--row-timeout", "End a configuration's process after this long; its row says timeout.", "SECONDS",
+               accepted=f"seconds from {MIN_ROW_TIMEOUT_S:g} to {MAX_ROW_TIMEOUT_S:g}; needs --isolate", group=device,
+               default_note="none"),
         Option("--warmup", "Untimed runs before the samples of each phase.", "N", "10",
                f"a whole number from 0 to {MAX_WARMUP}", measuring),
         Option("--steps", "Take exactly N samples of each phase.", "N",
@@ -127,6 +135,9 @@ def read_settings(table):
         settings.threads = table.integer("--threads", 1, 4096)
     if table.has("--memory-limit"):
         settings.memory_limit = table.size("--memory-limit")
+    settings.isolate = table.flag("--isolate")
+    if table.has("--row-timeout"):
+        settings.row_timeout_s = table.number("--row-timeout", MIN_ROW_TIMEOUT_S, MAX_ROW_TIMEOUT_S)
     settings.warmup = table.integer("--warmup", 0, MAX_WARMUP)
     if table.has("--steps"):
         settings.steps = table.integer("--steps", 1, MAX_STEPS)
@@ -143,6 +154,8 @@ def read_settings(table):
     settings.resume = table.text("--resume")
     settings.against = table.text("--against")
     settings.dry_run = table.flag("--dry-run")
+    if settings.row_timeout_s and not settings.isolate:
+        raise table.error("--row-timeout", "without --isolate there is no process to end; add --isolate")
     if settings.samples and not any(kind in ("json", "jsonl") for kind in
                                     [settings.format] + [format_of_path(path) for path in settings.outputs]):
         raise UsageError("--samples", "", "only JSON keeps samples",

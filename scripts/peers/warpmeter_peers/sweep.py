@@ -5,11 +5,13 @@ import logging
 import os
 import sys
 import time
+import traceback
 import warnings
 
 from . import against, machine, results
 from .console import INTERRUPTED, Console, Interrupt
 from .grammar import UsageError, format_size, one_line, shell_line
+from .isolation import run_isolated
 from .options import OptionTable
 from .outputs import Outputs, write_text
 from .settings import add_shared_options, parse_device_name, read_settings, resolve_device
@@ -152,6 +154,10 @@ def run_tool(tool, argv):
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
+    except Exception as error:  # noqa: BLE001 - one line, as the tools have it
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        console.line(f"{type(error).__name__}: {error} ({os.path.basename(place.filename)} line {place.lineno})")
+        return FAILURE
 
 
 def _run(tool, argv, console):
@@ -285,7 +291,8 @@ class Sweep:
             self._console.line(f"device {self._session.machine.describe()}")
         if earlier is not None:
             self._take_over(rows, earlier)
-        self._session.prepare()
+        if not self._settings.isolate:
+            self._session.prepare()
         outputs.begin()
         for index, (row, case) in enumerate(zip(rows, cases)):
             if row.status == "not_run":
@@ -314,6 +321,28 @@ class Sweep:
         if self._session.ceilings:
             self._document.envelope["device"]["ceilings"] = self._session.ceilings.measured
 
+    def _measure_isolated(self, case, row):
+        own = ("--isolate", "--row-timeout")
+        command = [sys.executable, os.path.realpath(sys.argv[0])]
+        command += self._table.rerun_arguments(case.option_values(), without=own) + ["--format", "json", "--samples"]
+        if "--device" not in command:
+            command += ["--device", self._settings.device]  # auto must not be decided again, perhaps otherwise
+        document, status, reason = run_isolated(command, self._settings.row_timeout_s, self._interrupt)
+        found = document["rows"] if document else []
+        keys = list(row.configuration)
+        if len(found) == 1 and [found[0].get(key) for key in keys] == list(row.configuration.values()):
+            row.figures = {name: value for name, value in found[0].items()
+                           if name not in keys and name not in ("status", "reason", "rerun")}
+            row.end(found[0]["status"], found[0]["reason"])
+            known = self._document.envelope["device"].setdefault("ceilings", {})
+            known.update(document["device"].get("ceilings", {}))
+        elif found:
+            row.end("error", "its rerun line gave another configuration in the isolated process")
+        else:
+            row.end(status, reason)
+        if row.status == "interrupted":
+            self._stopped = "Ctrl-C came before it"
+
     def _measure(self, case, row):
         torch, session = self._session.torch, self._session
         row.end("ok")
@@ -321,6 +350,9 @@ class Sweep:
             reason = session.predicted_oom(case.predict())
             if reason:
                 row.end("oom", reason)
+                return
+            if session.settings.isolate:
+                self._measure_isolated(case, row)
                 return
             case.run(session, row)
         except Interrupted:
@@ -349,8 +381,8 @@ class Sweep:
         else:
             row.end("error", f"{type(error).__name__}: {text}"[:400])
         if is_lost(error):
-            self._stopped = (f"the device was lost in row {len(self._document.rows) + 1} ({row.reason}); run it apart "
-                             "from the others")
+            self._stopped = (f"the device was lost in row {len(self._document.rows) + 1} ({row.reason}); --isolate "
+                             "keeps that to one row")
 
     def _read_resume(self):
         if not self._settings.resume:
@@ -367,9 +399,10 @@ class Sweep:
         if earlier["tool"] != envelope["tool"]:
             refusal = f"it is a result of {earlier['tool']}, not of {envelope['tool']}"
         refusal = refusal or against.device_difference(earlier["device"], envelope["device"])
-        for name, value in envelope["settings"].items():
-            if name not in ("device", "dtype", "preset") and earlier["settings"].get(name) != value:
-                refusal = refusal or f"it was measured with {name} {earlier['settings'].get(name)}, now {value}"
+        for name, now in envelope["settings"].items():
+            then = earlier["settings"].get(name)
+            if name not in ("device", "dtype", "preset", "isolate", "row_timeout_s") and then != now:
+                refusal = refusal or f"it was measured with {name} {then}, now {now}"
         for name in ("torch", "cudnn"):
             then, now = (earlier.get("libraries") or {}).get(name), envelope["libraries"].get(name)
             if then != now:

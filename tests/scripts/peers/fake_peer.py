@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""A peer whose rows do what FAKE_PLAN says: {"2": "oom"} for the second one; those not named are ok.
+"""A peer whose rows do what FAKE_PLAN says: {"2": "oom"} for that of size 2; those not named are ok.
 
-Plans: ok, oom, error, unsupported, mismatch, lost, interrupt (SIGINT comes), predicted (more memory than there is).
+Plans: ok, oom, error, unsupported, mismatch, lost, crash, hang, interrupt (SIGINT comes), predicted (more memory than
+there is), never (known not to be supported). A size stands for its row in an isolated process too.
 """
 
 import json
 import os
 import signal
 import sys
+import time
 
 import common  # noqa: F401 - the peers' folder becomes importable
 import torch
@@ -24,8 +26,8 @@ class Unsupported(Exception):
 
 
 class Case:
-    def __init__(self, index, size):
-        self._size, self._plan = size, PLAN.get(str(index), "ok")
+    def __init__(self, size):
+        self._size, self._plan = size, PLAN.get(str(size), "ok")
 
     def configuration(self):
         return {"impl": "fake", "size": self._size}
@@ -54,6 +56,10 @@ class Case:
             raise Unsupported("no kernel for this")
         if self._plan == "mismatch":
             row.end("mismatch", "o is off by 1")
+        if self._plan == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if self._plan == "hang":
+            time.sleep(600)
         if self._plan == "interrupt":
             os.kill(os.getpid(), signal.SIGINT)
             session.sampler.measure(Phase(lambda: None))
@@ -68,7 +74,7 @@ class FakeTool(sweep.Tool):
         table.add_presets(Preset("three", "three rows", {"--size": "1,2,3", "--steps": "2"}))
 
     def cases(self, table, settings):
-        return [Case(index, size) for index, size in enumerate(table.integers("--size", 1, 1000), 1)]
+        return [Case(size) for size in table.integers("--size", 1, 1000)]
 
     def list_text(self):
         return "  fake\n"

@@ -2,12 +2,13 @@
 """The peers' options against attn_bench's own: the same values, the same one-line refusals, the same sweeps."""
 
 import os
+import re
 import shlex
 import tempfile
 import unittest
 
-from common import ATTN_BENCH, peer, peer_here, run, strict
-from warpmeter_peers import grammar
+from common import ATTN_BENCH, SOURCE, peer, peer_here, run, strict
+from warpmeter_peers import grammar, side_by_side
 from warpmeter_peers.grammar import GrammarError
 
 # Refused by both with the same words. The device is named, so that neither looks for a GPU.
@@ -87,6 +88,9 @@ seq-len
 --seed|x
 --batch|9999999999999
 --batch|2147483648|--seq-len|2147483648
+--row-timeout|5
+--isolate|--row-timeout|0
+--isolate|--row-timeout|x
 --no-chekc""".splitlines()]
 
 SWEEPS = [line.split() for line in """\
@@ -207,6 +211,24 @@ class Sweeps(unittest.TestCase):
             self.assertEqual([again["rows"][0][key] for key in document["row_keys"]],
                              [row[key] for key in document["row_keys"]])
             self.assertEqual({**again["settings"], "preset": None}, {**document["settings"], "preset": None})
+
+    def test_the_readmes_commands_are_accepted(self):
+        blocks = re.findall(r"```bash\n(.*?)```", (SOURCE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+        lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+        commands = [shlex.split(line) for line in lines if line.startswith("scripts/peers/pytorch_attention")]
+        self.assertGreaterEqual(len(commands), 2)
+        for command in commands:
+            result = peer_here(*command[1:], "--dry-run", "--device", "cpu")
+            self.assertEqual(result.returncode, 0, result.stderr)
+        both = [shlex.split(line) for line in lines if line.startswith("scripts/peers/side_by_side")]
+        self.assertGreaterEqual(len(both), 1)
+        for command in both:
+            options, rest = side_by_side._parse(command[1:])
+            result = peer_here(*rest, "--impl", options.peer_impl, "--dry-run", "--device", "cpu")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            if ATTN_BENCH:
+                result = run(ATTN_BENCH, *rest, "--impl", options.impl, "--dry-run", "--device", "cpu")
+                self.assertEqual(result.returncode, 0, result.stderr)
 
     def test_without_torch_exit_3_in_one_line(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -6,13 +6,12 @@ import io
 import json
 import os
 import pathlib
-import signal
 import stat
 import sys
 import tempfile
 import unittest
 
-from common import SOURCE, fake_peer, has_schema_python, run, schema_problems, strict
+from common import PEERS, SOURCE, fake_peer, has_schema_python, run, schema_problems, strict
 from warpmeter_peers import cells, results
 from warpmeter_peers.outputs import write_text
 from warpmeter_peers.settings import Settings
@@ -156,6 +155,26 @@ class Sweeps(unittest.TestCase):
         self.assertEqual([row["status"] for row in rows], ["ok", "error", "not_run"])
         self.assertIn("the device was lost in row 2", rows[2]["reason"])
 
+    def test_isolated_rows_cost_only_themselves(self):
+        path = self.folder / "out.json"
+        result = fake_peer("--size", "1:6:+1", "--steps", "2", "--isolate", "--row-timeout", "5", "-o", path,
+                           plan={"2": "crash", "3": "lost", "4": "hang", "5": "oom"})
+        self.assertEqual(result.returncode, 1, result.stderr)
+        rows = strict(path.read_text())["rows"]
+        self.assertEqual([row["status"] for row in rows], ["ok", "crashed", "error", "timeout", "oom", "ok"])
+        self.assertEqual(rows[1]["reason"], "its process was killed by SIGSEGV (segmentation fault)")
+        self.assertEqual(rows[3]["reason"], "not finished after 5 s (--row-timeout)")
+        self.assertEqual((rows[5]["fwd_n"], rows[5]["kernel"]), (2, "fake_kernel"))
+        self.assertNotIn("fwd_samples_ms", rows[5])
+        self.assertIn("--isolate", rows[5]["rerun"])
+        if has_schema_python():
+            self.assertEqual(schema_problems(path), "")
+
+    def test_an_isolated_row_that_is_interrupted_ends_the_sweep(self):
+        result = fake_peer("--size", "1,2,3", "--steps", "1", "--isolate", "--format", "json", plan={"2": "interrupt"})
+        rows = strict(result.stdout)["rows"]
+        self.assertEqual([row["status"] for row in rows], ["ok", "interrupted", "not_run"])
+
     def test_interrupted_keeps_what_was_measured(self):
         path = self.folder / "out.json"
         result = fake_peer("--size", "1,2,3", "--steps", "1", "-o", path, plan={"2": "interrupt"})
@@ -231,10 +250,12 @@ class Sweeps(unittest.TestCase):
         self.assertNotIn("Exception", result.stderr)
 
     def test_a_second_signal_ends_at_once(self):
-        from warpmeter_peers.console import Interrupt
-        interrupt = Interrupt()
-        interrupt._handle(signal.SIGINT, None)
-        self.assertTrue(interrupt())
+        code = ("import os, signal, sys, time; sys.path.insert(0, sys.argv[1]); from warpmeter_peers import console\n"
+                "interrupt = console.Interrupt(); interrupt.install()\n"
+                "os.kill(os.getpid(), signal.SIGTERM); print(interrupt(), flush=True)\n"
+                "os.kill(os.getpid(), signal.SIGINT); print('still here', flush=True)")
+        result = run(sys.executable, "-c", code, PEERS)
+        self.assertEqual((result.returncode, result.stdout), (130, "True\n"), result.stderr)
 
     def test_memory_limit(self):
         result = fake_peer("--size", "1", "--memory-limit", "500", "--format", "json")

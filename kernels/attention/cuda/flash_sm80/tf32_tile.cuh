@@ -195,31 +195,36 @@ struct Tf32Sum {
   }
 };
 
+/// The small products of one k step: the terms with A's small part, or those with B's.
+template <bool kOfB, int kM, int kN, int kSumN>
+__device__ __forceinline__ void tf32_small_products(Tf32Sum<true, kM, kSumN>& sum, int first_n,
+                                                    const Tf32Operand<true, 4> (&a)[kM],
+                                                    const Tf32Operand<true, 2> (&b)[kN]) {
+#pragma unroll
+  for (int n = 0; n < kN; ++n) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      if constexpr (kOfB) {
+        ptx::mma_m16n8k8_tf32(sum.small[m][first_n + n], a[m].big, b[n].small[0], b[n].small[1]);
+      } else {
+        ptx::mma_m16n8k8_tf32(sum.small[m][first_n + n], a[m].small, b[n].big[0], b[n].big[1]);
+      }
+    }
+  }
+}
+
 /// sum[m][n] += a[m] b[n] for one k step. The big products stand between the small ones, which wait for each other.
 template <bool kSplit, bool kSecondFirst, int kM, int kN, int kSumN>
 __device__ __forceinline__ void tf32_step(Tf32Sum<kSplit, kM, kSumN>& sum, int first_n,
                                           const Tf32Operand<kSplit, 4> (&a)[kM],
                                           const Tf32Operand<kSplit, 2> (&b)[kN]) {
-  const auto small_products = [&](bool second) {
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-#pragma unroll
-      for (int m = 0; m < kM; ++m) {
-        if (second) {
-          ptx::mma_m16n8k8_tf32(sum.small[m][first_n + n], a[m].big, b[n].small[0], b[n].small[1]);
-        } else {
-          ptx::mma_m16n8k8_tf32(sum.small[m][first_n + n], a[m].small, b[n].big[0], b[n].big[1]);
-        }
-      }
-    }
-  };
-  if constexpr (kSplit) small_products(kSecondFirst);
+  if constexpr (kSplit) tf32_small_products<kSecondFirst>(sum, first_n, a, b);
 #pragma unroll
   for (int n = 0; n < kN; ++n) {
 #pragma unroll
     for (int m = 0; m < kM; ++m) ptx::mma_m16n8k8_tf32(sum.big[m][first_n + n], a[m].big, b[n].big[0], b[n].big[1]);
   }
-  if constexpr (kSplit) small_products(!kSecondFirst);
+  if constexpr (kSplit) tf32_small_products<!kSecondFirst>(sum, first_n, a, b);
 }
 
 /// Byte offset of this lane's row for an A operand (rows x k), stored row by row.

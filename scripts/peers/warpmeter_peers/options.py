@@ -1,15 +1,16 @@
 """A table of options that gives parsing, --help and rerun lines. As tools/harness/option_table.cpp.
 
-Options are written `--name value` or `--name=value`. The order of force: command line, preset, default.
+Options are written `--name value` or `--name=value`. The order of force: command line, configuration file, preset,
+default.
 """
 
 import textwrap
 from dataclasses import dataclass, field
 
-from . import grammar
+from . import config_file, grammar
 from .grammar import GrammarError, UsageError
 
-FALLBACK, PRESET, COMMAND_LINE = range(3)
+FALLBACK, PRESET, CONFIG, COMMAND_LINE = range(4)
 _WIDTH, _TEXT_COLUMN = 100, 26
 
 
@@ -110,15 +111,20 @@ class OptionTable:
             entry = self._from_command_line(option, given.get(option.name, []), given.get(option.negation, []))
             if entry:
                 entries[option.name] = entry
+        if "--config" in entries and entries["--config"].texts:
+            self._apply_config(entries["--config"].text, entries)
         preset = self.default_preset
         if entries["--preset"].texts:
             preset = entries["--preset"].text
             if preset not in self.presets:
                 guess = grammar.did_you_mean(grammar.nearest_words(preset, self.presets))
-                raise UsageError("--preset", preset, f"unknown preset ({guess})" if guess else "unknown preset",
+                problem = f"unknown preset ({guess})" if guess else "unknown preset"
+                if entries["--preset"].where:
+                    problem += f" (from {entries['--preset'].where})"
+                raise UsageError("--preset", preset, problem,
                                  ", ".join(self.presets) or "this program has no presets")
         for name, text in self._preset_values(preset):
-            if entries[name].source < COMMAND_LINE:
+            if entries[name].source <= PRESET:
                 entries[name] = _Entry([text], PRESET, f"preset {preset}")
         self._resolve_exclusions(entries)
         self.preset = preset
@@ -188,6 +194,39 @@ class OptionTable:
                              f"once; {option.accepted}" if option.accepted else "one value")
         return _Entry(on, COMMAND_LINE)
 
+    def _is_configurable(self, name):
+        return name in self.options and not self.options[name].action and name != "--config"
+
+    def _apply_config(self, path, entries):
+        known = [name[2:] for name in self.options if self._is_configurable(name)]
+        for item in config_file.read_config_file(path):
+            def refuse(problem, accepted="", line=item.line):
+                raise UsageError("--config", path, f"line {line}: {problem}", accepted)
+
+            for option in self.options.values():
+                if option.negation == "--" + item.key:
+                    refuse(f"'{item.key}' is no key; write {option.name[2:]} = false")
+            name = "--" + item.key
+            if not self._is_configurable(name):
+                if name in self.options:
+                    refuse(f"'{item.key}' is for the command line only")
+                guess = grammar.did_you_mean(grammar.nearest_words(item.key, known))
+                refuse(f"unknown key '{item.key}'" + (f"; {guess}" if guess else ""),
+                       "" if guess else "the options' names without their dashes")
+            option = self.options[name]
+            texts = [",".join(item.texts)] if item.is_array and not option.repeatable else item.texts
+            if not texts or not all(texts):
+                refuse(f"{item.key} needs a value", option.accepted)
+            if self._is_any_flag(name):
+                text = option.flag_text(",".join(texts))
+                if text is None:
+                    refuse(f"{item.key} = '{','.join(texts)}' is not a truth value",
+                           'true, false, "both"' if option.is_swept_flag else "true, false")
+                texts = [text]
+            # What the command line said stays.
+            if entries[name].source < CONFIG:
+                entries[name] = _Entry(texts, CONFIG, f"{path} line {item.line}")
+
     def _preset_values(self, name):
         """(option, text), flags in their one spelling."""
         preset = self.presets.get(name)
@@ -211,8 +250,9 @@ class OptionTable:
                 if FALLBACK in (mine, theirs):
                     continue
                 if mine == theirs:
-                    raise UsageError(f"{describe(option.name)} and {describe(other)}: contradict each other; accepted: "
-                                     "one of them")
+                    where = entries[option.name].where
+                    raise UsageError(f"{describe(option.name)} and {describe(other)}: contradict each other"
+                                     + (f" (from {where})" if where else "") + "; accepted: one of them")
                 weaker = option.name if mine < theirs else other
                 entries[weaker] = self._fallback(self.options[weaker])
 
@@ -228,7 +268,8 @@ class OptionTable:
         return bool(self._entries[name].texts)
 
     def given(self, name):
-        return self._entries[name].source == COMMAND_LINE
+        """True when the user named it: on the command line or in the configuration file."""
+        return self._entries[name].source >= CONFIG
 
     def flag(self, name):
         return self.text(name) == "true"
@@ -286,7 +327,7 @@ class OptionTable:
 
         def matters(option):
             return (option.name not in of_row and not option.output_option and not option.action
-                    and option.name != "--preset")
+                    and option.name not in ("--preset", "--config"))
 
         def baseline(preset):
             entries = {name: self._fallback(option).text for name, option in self.options.items()}
@@ -331,6 +372,31 @@ class OptionTable:
             if not (option.is_flag and not option.negation and text == base[name]):
                 append(option, text)
         return arguments
+
+    def config_text(self):
+        """TOML that --config reads back to the same options; what stands anyway is in comments."""
+        lines = [f"# Options of {self.program}, as in force: `{self.program} --config FILE` reads this file back.",
+                 "# Lines that start with # are what stands anyway."]
+        for group in dict.fromkeys(option.group for option in self.options.values()):
+            lines += ["", f"# {group}"]
+            lines += [self._config_line(option) for option in self.options.values()
+                      if option.group == group and self._is_configurable(option.name)]
+        return "\n".join(lines) + "\n"
+
+    def _config_line(self, option):
+        key, entry = option.name[2:], self._entries[option.name]
+        # The default preset is written out, since another device may have another one.
+        if option.name == "--preset" and self.preset:
+            entry = _Entry([self.preset], CONFIG)
+        if not entry.texts:
+            return f"# {key} is not set"
+        if option.repeatable:
+            value = "[" + ", ".join(config_file.toml_string(text) for text in entry.texts) + "]"
+        elif self._is_any_flag(option.name) and entry.text in ("true", "false"):
+            value = entry.text
+        else:
+            value = config_file.toml_value(entry.text)
+        return f"{key} = {value}" if entry.source >= CONFIG else f"# {key} = {value}  # {entry.where or 'default'}"
 
     def help_text(self):
         def wrapped(text, first=" " * _TEXT_COLUMN, rest=" " * _TEXT_COLUMN):

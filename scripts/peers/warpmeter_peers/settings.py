@@ -59,7 +59,7 @@ class Settings:
 
 def add_shared_options(table):
     rows, device, measuring, output, information = (
-        "Configurations", "Device and memory", "Measuring", "Output", "Presets and help")
+        "Configurations", "Device and memory", "Measuring", "Output", "Presets, files and help")
     table.add(
         Option("--dtype", "Element types. tf32 stores fp32 and rounds the operands of matrix products.", "NAMES",
                "fp32", "fp32, tf32, bf16, fp16, one or several with commas between", rows, row_option=True),
@@ -112,6 +112,10 @@ def add_shared_options(table):
                group=output, output_option=True),
         Option("--preset", "Start from a named set of options. Options given beside it win.", "NAME",
                accepted="a preset's name, listed below", group=information),
+        Option("--config", "Read options from FILE (key = value, the keys without dashes). Command line > FILE > "
+               "preset.", "FILE", accepted="a TOML file", group=information),
+        Option("--print-config", "Print the options in force as TOML that --config reads back.", group=information,
+               action=True),
         Option("--list", "List what can be measured and what of it PyTorch here supports.", group=information,
                action=True),
         Option("--version", "Print the version.", group=information, action=True),

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 ORDER = (("ours", 1), ("pytorch", 1), ("pytorch", 2), ("ours", 2))
 OWN = ("-o", "--output", "--format", "--columns", "--wide", "--resume", "--against", "--dry-run", "--list", "--version",
-       "--print-config", "--config")
+       "--print-config")
 HELP = """\
 side_by_side: attn_bench and PyTorch on the same sweep, in the order attn_bench, PyTorch, PyTorch, attn_bench.
 

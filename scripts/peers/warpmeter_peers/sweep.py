@@ -170,6 +170,14 @@ def _run(tool, argv, console):
         sys.stdout.write(_information(tool, table))
         sys.stdout.flush()
         return 0
+    if table.flag("--print-config"):
+        device = table.text("--device")
+        on_gpu = device.startswith("cuda") or (device == "auto" and count_cuda_devices(import_torch())[0] > 0)
+        table.default_preset = tool.default_preset(on_gpu)
+        table.parse(argv[1:])
+        sys.stdout.write(table.config_text())
+        sys.stdout.flush()
+        return 0
     kind, _ = parse_device_name(table.text("--device"))
     table.default_preset = tool.default_preset(kind == "cuda")
     table.parse(argv[1:])

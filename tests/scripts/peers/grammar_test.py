@@ -175,6 +175,87 @@ class Usage(unittest.TestCase):
                 self.assertLessEqual(max(map(len, result.stdout.splitlines())), 100)
 
 
+CONFIGS = ["seq-len = 64\nheads = 3", "seq-len = 64\nsq-len = 3", "seq-len = 64\nseq-len = 3", "[a]\nx = 1", "a.b = 1",
+           "seq-len 64", "seq-len =", "seq-len = 64 32", "seq-len = [64, 32", "seq-len = [64 32]", "seq-len = [[1]]",
+           "seq-len = [x]", "dtype = bf16", 'dtype = "bf16', 'dtype = "b\\q"', 'dtype = "\\u12"', 'dtype = "\\ud800"',
+           "dtype = \"\"\"bf16\"\"\"", "causal = 7", "causal = \"neither\"", "no-causal = true", "help = true",
+           "list = true", "config = \"x\"", "seq-len = 064", "seq-len = 1__0", "batch = []", "dtype = \"\"", "= 3",
+           "seq-len = \"x\"", "steps = 3\nmax-time = 1", "preset = \"nites\"", "zzzzzzzzz = 1",
+           "deterministic = \"both\"", "wide = 3"]
+GOOD_CONFIG = """\
+# A comment, then every kind of value.
+preset = "fa_grid"   # behind a value too
+"seq-len" = [512, 1024]
+head-dim = 64
+causal = "both"
+dtype = 'bf16'
+max-time = 0.5
+check = false
+output = ["a.json", "b.md"]
+tokens = 16_384
+"""
+
+
+class ConfigFiles(unittest.TestCase):
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self._folder.cleanup)
+        self.path = os.path.join(self._folder.name, "c.toml")
+
+    def write(self, text):
+        with open(self.path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def test_mistakes_are_told_in_one_line(self):
+        for text in CONFIGS:
+            with self.subTest(text=text):
+                self.write(text)
+                result = peer_here("--device", "cpu", "--config", self.path)
+                self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+                self.assertEqual(len(result.stderr.splitlines()), 1)
+                if ATTN_BENCH:
+                    ours = run(ATTN_BENCH, "--device", "cpu", "--config", self.path)
+                    self.assertEqual(ours.stderr.partition(": ")[2], result.stderr.partition(": ")[2])
+
+    def test_files_that_are_none(self):
+        for path in (self._folder.name, self.path):
+            result = peer_here("--config", path)
+            self.assertEqual(result.returncode, 2)
+            if ATTN_BENCH:
+                self.assertEqual(run(ATTN_BENCH, "--config", path).stderr.partition(": ")[2],
+                                 result.stderr.partition(": ")[2])
+
+    def test_every_kind_of_value(self):
+        self.write(GOOD_CONFIG)
+        common = ["--device", "cpu", "--config", self.path, "--seq-len", "512", "--dry-run", "--format", "json"]
+        found = strict(peer_here(*common).stdout)
+        self.assertEqual([(row["impl"], row["causal"], row["batch"], row["seq_len"]) for row in found["rows"]],
+                         [(impl, causal, 32, 512) for impl in ("pytorch_sdpa_flash", "pytorch_sdpa_cudnn")
+                          for causal in (True, False)])
+        self.assertEqual((found["settings"]["max_time_s"], found["settings"]["check"]), (0.5, False))
+        if ATTN_BENCH:
+            ours = strict(run(ATTN_BENCH, *common).stdout)
+            self.assertEqual([row["causal"] for row in ours["rows"]], [True, False])
+            self.assertEqual(ours["settings"]["preset"], found["settings"]["preset"])
+
+    def test_print_config_is_read_back(self):
+        first = peer_here("--device", "cpu", "--seq-len", "64,96", "--impl", "pytorch_eager", "--causal=both", "-o",
+                          "a b.json", "--steps", "7", "--print-config")
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertIn('output = ["a b.json"]', first.stdout)
+        self.write(first.stdout)
+        self.assertEqual(peer_here("--config", self.path, "--print-config").stdout, first.stdout)
+
+    @unittest.skipUnless(ATTN_BENCH, "attn_bench is not built")
+    def test_print_config_has_attn_benchs_lines(self):
+        options = ["--device", "cpu", "--preset", "fa_grid", "--seq-len", "64,96", "--max-noise", "1%", "--no-check"]
+        ours = run(ATTN_BENCH, *options, "--print-config").stdout.splitlines()
+        theirs = peer_here(*options, "--print-config").stdout.splitlines()
+        own = re.compile(r"(# )?(impl|threads|against)\b")
+        self.assertEqual([line for line in ours[2:] if not own.match(line)],
+                         [line for line in theirs[2:] if not own.match(line)])
+
+
 class Sweeps(unittest.TestCase):
     @unittest.skipUnless(ATTN_BENCH, "attn_bench is not built")
     def test_the_same_configurations_as_attn_bench(self):

@@ -7,6 +7,7 @@
 
 #include "tools/harness/doctor/findings_parts.hpp"
 #include "tools/harness/doctor/host_facts.hpp"
+#include "tools/harness/usage_error.hpp"
 
 namespace warpmeter::harness::doctor {
 namespace {
@@ -205,6 +206,11 @@ std::vector<Finding> judge(const Facts& facts) {
   judge_gpus(facts, found);
   judge_host(facts, found);
   judge_ceilings(facts, found);
+  // What others said (a driver, a variable) may hold line breaks.
+  for (Finding& finding : found.list) {
+    finding.seen = one_line(finding.seen);
+    finding.remedy = one_line(finding.remedy);
+  }
   std::stable_sort(found.list.begin(), found.list.end(),
                    [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
   return std::move(found.list);

@@ -231,7 +231,8 @@ void judge_gpus(const Facts& facts, Findings& found) {
                           cuda_text(*system.driver_cuda), cuda_text(*facts.cuda.runtime)),
               "update the driver, or build with an older toolkit");
   }
-  if (asked_for_gpu && system.gpus.empty() && !system.version_mismatch) {
+  const bool silent = !system.library_found || !system.failure.empty() || system.gpus.empty();
+  if (asked_for_gpu && silent && !system.version_mismatch) {
     found.add(Severity::note, "no_nvml", "driver",
               fmt::format("NVIDIA's management library tells nothing ({}): clocks, throttling and other users of the "
                           "GPU are unknown",

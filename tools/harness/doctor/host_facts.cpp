@@ -1,8 +1,8 @@
 #include "tools/harness/doctor/host_facts.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>

@@ -5,6 +5,7 @@
 
 #include "tools/harness/doctor/host_facts.hpp"
 #include "tools/harness/doctor/report.hpp"
+#include "tools/harness/usage_error.hpp"
 
 namespace warpmeter::harness::doctor {
 namespace {
@@ -42,7 +43,7 @@ std::string cuda_version(const std::optional<int>& version) {
   return version ? fmt::format("{}.{}", *version / 1000, *version % 1000 / 10) : std::string("unknown");
 }
 void line(std::string& text, std::string_view key, std::string_view value) {
-  if (!value.empty()) text += fmt::format("- {}: {}\n", key, value);
+  if (!value.empty()) text += fmt::format("- {}: {}\n", key, one_line(value));
 }
 
 std::string plural(std::size_t n, const char* word) {
@@ -207,7 +208,7 @@ void add_build(std::string& text, const Facts& facts) {
                              : build.git_sha + (build.dirty.value_or(false) ? ", with changes" : ""));
   line(text, "type", build.build_type + (build.sanitizers.empty() ? "" : ", sanitizers " + build.sanitizers));
   line(text, "compiler", build.compiler);
-  for (const auto& [variable, value] : facts.environment) line(text, variable, value.empty() ? "''" : value);
+  for (const auto& [variable, value] : facts.environment) line(text, variable, fmt::format("'{}'", value));
   text += "\n";
   std::vector<Cells> rows{{"library", "build", "now"}};
   for (const LibraryFacts& library : facts.libraries) {

@@ -88,7 +88,7 @@ void sgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
               blas_int(ldc));
 }
 
-/// OpenBLAS's kernels for AVX-512 multiply matrices of up to 100^3 multiply-adds as they lie (not by a B^T): no
+/// OpenBLAS's kernels for AVX-512 multiply matrices of up to 100^3 multiply-adds as they lie (but not by a B^T): no
 /// packing, no buffer to fetch from the core that had it last. These blocks stay below that, with B in the first-level
 /// cache. Larger products spend a tenth of their time on packing, and half where C is narrow.
 constexpr std::int64_t kUnpackedProducts = 1'000'000;
@@ -96,18 +96,33 @@ constexpr std::int64_t kUnpackedRows = 128, kUnpackedColumns = 64;
 constexpr std::int64_t kUnpackedB = 6144;           // elements: 24 KiB
 constexpr std::int64_t kLeastUnpackedColumns = 16;  // below a vector packing is the lesser evil
 
-/// sgemm() in such blocks; not of a transposed B.
+/// sgemm() in such blocks; B^T is written out block by block.
 void sgemm_in_blocks(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, const float* a,
                      std::int64_t lda, const float* b, std::int64_t ldb, bool add, float* c, std::int64_t ldc) {
   const std::int64_t rows = std::min(m, kUnpackedRows), columns = std::min(n, kUnpackedColumns);
   const std::int64_t most = std::min(kUnpackedB / columns, kUnpackedProducts / (rows * columns));
   const std::int64_t cuts = (k + most - 1) / most, depth = (k + cuts - 1) / cuts;
-  const auto strip = [&](std::int64_t m0, std::int64_t k0) {
+  const auto multiply = [&](std::int64_t m0, std::int64_t n0, std::int64_t k0, const float* block_b,
+                            std::int64_t stride_b) {
+    sgemm(transpose_a, false, std::min(rows, m - m0), std::min(columns, n - n0), std::min(depth, k - k0),
+          transpose_a ? a + k0 * lda + m0 : a + m0 * lda + k0, lda, block_b, stride_b, add || k0 > 0, c + m0 * ldc + n0,
+          ldc);
+  };
+  if (transpose_b) {
+    alignas(64) float block[kUnpackedB];
     for (std::int64_t n0 = 0; n0 < n; n0 += columns) {
-      sgemm(transpose_a, transpose_b, std::min(rows, m - m0), std::min(columns, n - n0), std::min(depth, k - k0),
-            transpose_a ? a + k0 * lda + m0 : a + m0 * lda + k0, lda, b + k0 * ldb + n0, ldb, add || k0 > 0,
-            c + m0 * ldc + n0, ldc);
+      const std::int64_t width = std::min(columns, n - n0);
+      for (std::int64_t k0 = 0; k0 < k; k0 += depth) {
+        const std::int64_t height = std::min(depth, k - k0);
+        cblas_somatcopy(CblasRowMajor, CblasTrans, blas_int(width), blas_int(height), 1.0f, b + n0 * ldb + k0,
+                        blas_int(std::max(ldb, height)), block, blas_int(width));
+        for (std::int64_t m0 = 0; m0 < m; m0 += rows) multiply(m0, n0, k0, block, width);
+      }
     }
+    return;
+  }
+  const auto strip = [&](std::int64_t m0, std::int64_t k0) {
+    for (std::int64_t n0 = 0; n0 < n; n0 += columns) multiply(m0, n0, k0, b + k0 * ldb + n0, ldb);
   };
   // Along the rows of A in memory, whichever they are: what lies beside is then still, or already, in the cache.
   if (transpose_a) {
@@ -206,7 +221,7 @@ GemmPlan gemm_plan(const GemmProblem& problem) {
   GemmPlan plan;
   plan.rows = rows;
   plan.deal = even && panels >= num_threads() ? GemmPlan::Deal::in_order : GemmPlan::Deal::as_free;
-  plan.blocks = !problem.transpose_b && problem.n >= kLeastUnpackedColumns && cpu_isa() == CpuIsa::avx512;
+  plan.blocks = problem.n >= kLeastUnpackedColumns && cpu_isa() == CpuIsa::avx512;
   return plan;
 }
 
@@ -215,7 +230,6 @@ void gemm_cpu(const GemmPlan& plan, const GemmProblem& problem, ConstOperand a, 
   WM_CHECK(rows >= 1 && rows <= kMaxGemmPanel, "a panel of " + std::to_string(rows) + " rows");
   WM_CHECK(plan.deal == GemmPlan::Deal::as_free || storage_of(problem.dtype) == DType::fp32,
            "only fp32 products are dealt in order");
-  WM_CHECK(!plan.blocks || !problem.transpose_b, "the BLAS packs a transposed B, whatever its size");
   const std::int64_t panels = (problem.m + rows - 1) / rows;
   const bool wide = storage_of(problem.dtype) == DType::fp32;
   WM_CHECK(wide || is_16bit(problem.dtype), "matrix products are of fp32, bf16 or fp16");

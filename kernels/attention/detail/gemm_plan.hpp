@@ -13,7 +13,7 @@ struct GemmPlan {
   };
   std::int64_t rows = 0;  ///< of a panel, kMaxGemmPanel at most
   Deal deal = Deal::as_free;
-  bool blocks = false;  ///< B as it is stored: a panel in blocks small enough that the BLAS packs nothing
+  bool blocks = false;  ///< a panel in blocks small enough that the BLAS packs nothing, not in one piece
 };
 
 /// What gemm_cpu() takes for `problem`: by the shape and the instruction set; `deal` by the number of threads too.

@@ -48,8 +48,4 @@ void direct_product(const DirectPanel& panel) {
   }
 }
 
-void transpose(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t columns, float* to) {
-  pack_transposed(from, stride, rows, rows, columns, to, rows);
-}
-
 }  // namespace warpmeter::attention::dev::WM_ISA

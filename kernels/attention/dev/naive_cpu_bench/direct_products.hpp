@@ -17,12 +17,11 @@ struct DirectPanel {
   float* scratch;  ///< n * k floats where transpose_b
 };
 
-/// direct_product: by flash's register blocks, which read A and a B of rows as they lie and pack nothing (B^T, where it
-/// is needed, is written once a panel). transpose: to (columns x rows, dense) = from^T.
-#define WM_DIRECT_PRODUCTS(isa)                                                                               \
-  namespace isa {                                                                                             \
-  void direct_product(const DirectPanel& panel);                                                              \
-  void transpose(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t columns, float* to); \
+/// By flash's register blocks, which read A and a B of rows as they lie and pack nothing; B^T, where it is needed, is
+/// written once a panel.
+#define WM_DIRECT_PRODUCTS(isa)                  \
+  namespace isa {                                \
+  void direct_product(const DirectPanel& panel); \
   }
 WM_DIRECT_PRODUCTS(generic)
 WM_DIRECT_PRODUCTS(avx2)

@@ -10,8 +10,8 @@
 // A variant's name says who computes the products, the rows of a panel, and how products and passes (softmax, mask,
 // scale) are dealt: `s` in order, to each core the same rows every time, `d` as cores come free.
 //   panels      one call of the BLAS a panel
-//   blocks      dV, dQ and dK in blocks that the BLAS does not pack; dP as panels
-//   transposed  the same, with dP too, by a V^T written once a panel
+//   blocks      dV, dQ and dK in blocks that the BLAS does not pack; dP, whose B is transposed, as panels
+//   allblocks   dP too, its B transposed block by block
 //   flash       flash's register blocks, without the BLAS
 
 #include <algorithm>
@@ -49,13 +49,6 @@ void direct_product(const DirectPanel& panel) {
                                                    : generic::direct_product;
   product(panel);
 }
-void transpose(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t columns, float* to) {
-  const auto by_isa = cpu_isa() == CpuIsa::avx512 ? avx512::transpose
-                      : cpu_isa() == CpuIsa::avx2 ? avx2::transpose
-                                                  : generic::transpose;
-  by_isa(from, stride, rows, columns, to);
-}
-
 using detail::GemmPlan;
 using detail::Scores;
 using Deal = GemmPlan::Deal;
@@ -63,7 +56,7 @@ using Deal = GemmPlan::Deal;
 constexpr const char* kPhases[] = {"dV", "dP", "softmax", "mask", "scale", "dQ", "dK"};
 constexpr int kPhaseCount = 7;
 
-enum class By : std::uint8_t { panels, blocks, transposed_blocks, flash };
+enum class By : std::uint8_t { panels, blocks, all_blocks, flash };
 
 struct Variant {
   std::string name;
@@ -74,10 +67,8 @@ struct Variant {
 
 std::vector<Variant> variants() {
   std::vector<Variant> all = {{"product", 0, Deal::in_order, Deal::in_order, By::panels}};
-  for (const auto& [word, by] : std::initializer_list<std::pair<const char*, By>>{{"panels", By::panels},
-                                                                                  {"blocks", By::blocks},
-                                                                                  {"transposed", By::transposed_blocks},
-                                                                                  {"flash", By::flash}}) {
+  for (const auto& [word, by] : std::initializer_list<std::pair<const char*, By>>{
+           {"panels", By::panels}, {"blocks", By::blocks}, {"allblocks", By::all_blocks}, {"flash", By::flash}}) {
     for (const std::int64_t rows : {64, 128, 256}) {
       for (const auto& [letters, products, passes] :
            std::initializer_list<std::tuple<const char*, Deal, Deal>>{{"ss", Deal::in_order, Deal::in_order},
@@ -222,27 +213,11 @@ class Backward {
   }
 
   void product(const Variant& v, const GemmProblem& g, ConstOperand a, ConstOperand b, Operand c) {
-    if (v.by == By::flash || (v.by == By::transposed_blocks && g.transpose_b)) return direct(v, g, a, b, c);
-    detail::gemm_cpu(
-        v.rows == 0 ? detail::gemm_plan(g) : GemmPlan{v.rows, v.products, v.by != By::panels && !g.transpose_b}, g, a,
-        b, c);
+    if (v.by == By::flash) return direct(v, g, a, b, c);
+    GemmPlan plan = detail::gemm_plan(g);
+    if (v.rows != 0) plan = {v.rows, v.products, v.by == By::all_blocks || (v.by == By::blocks && !g.transpose_b)};
+    detail::gemm_cpu(plan, g, a, b, c);
   }
-
-  static void transposed_product(const DirectPanel& p) {
-    constexpr std::int64_t kColumns = 64;
-    for (std::int64_t n0 = 0; n0 < p.n; n0 += kColumns) {
-      const std::int64_t n = std::min(kColumns, p.n - n0);
-      transpose(p.b + n0 * p.ldb, p.ldb, n, p.k, p.scratch);
-      for (std::int64_t k0 = 0; k0 < p.k; k0 += kColumns) {
-        for (std::int64_t m0 = 0; m0 < p.m; m0 += 128) {
-          cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, narrow(std::min<std::int64_t>(128, p.m - m0)),
-                      narrow(n), narrow(std::min(kColumns, p.k - k0)), 1, p.a + m0 * p.lda + k0, narrow(p.lda),
-                      p.scratch + k0 * n, narrow(n), k0 > 0 ? 1.0f : 0.0f, p.c + m0 * p.ldc + n0, narrow(p.ldc));
-        }
-      }
-    }
-  }
-  static blasint narrow(std::int64_t value) { return static_cast<blasint>(value); }
 
   void direct(const Variant& v, const GemmProblem& g, ConstOperand a, ConstOperand b, Operand c) {
     const std::int64_t panels = (g.m + v.rows - 1) / v.rows;
@@ -263,11 +238,7 @@ class Backward {
       panel.c = static_cast<float*>(c.data) + batch * c.batch_stride + row * c.row_stride;
       panel.ldc = c.row_stride;
       panel.scratch = scratch_.data() + worker * g.n * g.k;
-      if (v.by == By::flash) {
-        direct_product(panel);
-      } else {
-        transposed_product(panel);
-      }
+      direct_product(panel);
     });
   }
 

@@ -207,7 +207,7 @@ void judge_gpus(const Facts& facts, Findings& found) {
               "configure with -DWARPMETER_CUDA=ON (the CUDA toolkit 12.4 or newer must be there)");
   }
   if (system.version_mismatch) {
-    found.add(facts.cuda.built ? Severity::broken : Severity::warning, "driver_mismatch", "driver",
+    found.add(asked_for_gpu ? Severity::broken : unusable, "driver_mismatch", "driver",
               "the driver's library and its kernel module are of different versions: CUDA does not start",
               "reboot, or reload the nvidia kernel modules");
   } else if (facts.cuda.built && facts.cuda.devices == 0) {

@@ -257,6 +257,12 @@ TEST(Findings, OfAGpuThatThisProgramCannotUse) {
   EXPECT_EQ(ids(judge(facts)), "device_refused no_cuda_build");
   EXPECT_EQ(judge(facts)[1].severity, Severity::broken);
 
+  // Measuring on the CPU goes on where the driver is in pieces.
+  facts = healthy_cpu_machine();
+  facts.gpu_system.version_mismatch = true;
+  EXPECT_EQ(ids(judge(facts)), "driver_mismatch");
+  EXPECT_EQ(judge(facts).front().severity, Severity::warning);
+
   // A driver that does not work, hidden GPUs, no GPU at all.
   facts = healthy_cpu_machine();
   facts.cuda = {true, 13000, 0, "CUDA driver version is insufficient"};

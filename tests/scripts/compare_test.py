@@ -8,6 +8,8 @@ import json
 import os
 import pathlib
 import pty
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -483,6 +485,22 @@ class History(WithFiles):
         text = "\n".join(json.dumps(self.build(sha, day, [row()])) for day, sha in enumerate("abc", 1))
         found = json.loads(self.run_script(self.file("all.json", text), "--json").stdout)
         self.assertEqual(len(found["columns"]), 3)
+
+
+class Readme(WithFiles):
+    def test_its_commands(self):
+        text = (SOURCE / "README.md").read_text()
+        blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+        commands = [line for block in blocks for line in block.splitlines() if line.startswith("scripts/compare ")]
+        self.assertGreaterEqual(len(commands), 3)
+        for command in commands:
+            with self.subTest(command=command):
+                arguments = shlex.split(command)[1:]
+                for day, name in enumerate([word for word in arguments if word.endswith(".json")], 1):
+                    self.file(name, document([row()], started_at=f"2026-02-{day:02}T10:00:00Z"))
+                result = self.run_script(*arguments)
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                self.assertIn("1 SAME", result.stdout)
 
 
 @unittest.skipUnless(ATTN_BENCH, "no attn_bench in this build")

@@ -4,6 +4,8 @@
 import json
 import os
 import pathlib
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -167,6 +169,18 @@ class Profile(WithFake):
         self.assertEqual((result.returncode, result.stderr, self.calls()), (0, "", []))
         self.assertEqual(len(result.stdout.splitlines()), 4)
         self.assertIn("'a b'", result.stdout)
+
+
+class Readme(WithFake):
+    def test_its_commands(self):
+        self.program("attn_bench", "")
+        blocks = re.findall(r"```bash\n(.*?)```", (SOURCE / "README.md").read_text(), re.DOTALL)
+        commands = [line for block in blocks for line in block.splitlines() if line.startswith("scripts/nsys_profile ")]
+        self.assertTrue(commands)
+        for command in commands:
+            result = self.run_script("--dry-run", *shlex.split(command)[1:])
+            self.assertEqual((result.returncode, result.stderr), (0, ""), command)
+            self.assertIn("attn_bench --impl flash", result.stdout)
 
 
 class Failures(WithFake):

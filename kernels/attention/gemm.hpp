@@ -32,10 +32,10 @@ struct GemmProblem {
   std::int64_t diagonal = 0;
 };
 
-/// Rows of C that one call of the BLAS computes at most; what Skip leaves out is a multiple of whole panels.
+/// Rows of C that are computed in one piece at most; what Skip leaves out is a multiple of whole panels.
 inline constexpr std::int64_t kMaxGemmPanel = 256;
 
-/// Computes the products on the CPU: panels of rows are dealt over parallel_for(), each to a single-threaded
+/// Computes the products on the CPU: panels of rows are dealt over parallel_for(), each to calls of a single-threaded
 /// cblas_sgemm. 16-bit operands are widened to fp32 panel by panel, accumulated in fp32, rounded once. The result does
 /// not depend on the number of threads. Blocks of widened operands (768 KiB a thread) are the product's own working
 /// store, like the BLAS's packing buffers, and not the allocator's.

@@ -20,9 +20,8 @@ namespace {
 // Blocks of the 16-bit path: A 256 x 256, B 256 x 256 and C 256 x 256 in fp32 stay in a core's second-level cache.
 constexpr std::int64_t kBlock = 256;
 static_assert(kMaxGemmPanel <= kBlock);
-constexpr std::int64_t kWantedUnits = 64;      // panels to deal: enough for the cores of a workstation
-constexpr std::int64_t kWantedEvenUnits = 32;  // of even work fewer do, and B is packed less often
-constexpr std::int64_t kMinPanel = 64;         // below this the BLAS spends its time packing B again and again
+constexpr std::int64_t kWantedUnits = 64;  // panels to deal: enough for the cores of a workstation
+constexpr std::int64_t kMinPanel = 64;     // below this B is packed, or its blocks are fetched, again and again
 
 /// Keeps OpenBLAS to the calling thread, from the first product to the process's end. Its number of threads is the
 /// process's; setting it back after each product frees and takes the other threads' buffers every time, which costs
@@ -49,9 +48,8 @@ Span needed_inner(const GemmProblem& p, Span rows) {
 
 /// The problem's shape alone decides, so that the bits do not depend on the machine.
 std::int64_t panel_rows(const GemmProblem& p) {
-  const std::int64_t wanted = p.skip == Skip::nothing ? kWantedEvenUnits : kWantedUnits;
   std::int64_t rows = kMaxGemmPanel;
-  while (rows > kMinPanel && p.batch * p.heads * ((p.m + rows - 1) / rows) < wanted) rows /= 2;
+  while (rows > kMinPanel && p.batch * p.heads * ((p.m + rows - 1) / rows) < kWantedUnits) rows /= 2;
   return rows;
 }
 
@@ -215,14 +213,10 @@ void compute_16bit(const GemmProblem& p, bool blocks, const Unit& unit, ConstOpe
 namespace detail {
 
 GemmPlan gemm_plan(const GemmProblem& problem) {
-  const std::int64_t rows = panel_rows(problem);
-  const std::int64_t panels = problem.batch * problem.heads * ((problem.m + rows - 1) / rows);
-  const bool even = problem.skip == Skip::nothing && storage_of(problem.dtype) == DType::fp32;
-  GemmPlan plan;
-  plan.rows = rows;
-  plan.deal = even && panels >= num_threads() ? GemmPlan::Deal::in_order : GemmPlan::Deal::as_free;
-  plan.blocks = problem.n >= kLeastUnpackedColumns && cpu_isa() == CpuIsa::avx512;
-  return plan;
+  // Even work too is dealt as cores come free: where others use the machine they are not equally fast
+  // (dev/naive_cpu.md).
+  return {panel_rows(problem), GemmPlan::Deal::as_free,
+          problem.n >= kLeastUnpackedColumns && cpu_isa() == CpuIsa::avx512};
 }
 
 void gemm_cpu(const GemmPlan& plan, const GemmProblem& problem, ConstOperand a, ConstOperand b, Operand c) {
@@ -249,7 +243,6 @@ void gemm_cpu(const GemmPlan& plan, const GemmProblem& problem, ConstOperand a, 
     }
   };
   if (plan.deal == GemmPlan::Deal::in_order) {
-    // The same rows to each core as in the loops over rows.
     parallel_for_static_work(matrices * panels, panel_ns,
                              [&](std::int64_t index) { compute(index / panels, index % panels, 0); });
     return;

@@ -16,7 +16,7 @@ struct GemmPlan {
   bool blocks = false;  ///< a panel in blocks small enough that the BLAS packs nothing, not in one piece
 };
 
-/// What gemm_cpu() takes for `problem`: by the shape and the instruction set; `deal` by the number of threads too.
+/// What gemm_cpu() takes for `problem`, by its shape and the instruction set.
 [[nodiscard]] GemmPlan gemm_plan(const GemmProblem& problem);
 
 /// gemm_cpu() with a plan of the caller's.

@@ -53,8 +53,8 @@ class SavedProbabilities final : public Saved {
 };
 
 /// Calls body(row index, query) for every row of a score matrix. `even`: every row takes the same time, and each core
-/// gets the same rows in every such loop (and in products that skip nothing), so that it finds them in its own cache.
-/// Otherwise blocks of rows are dealt out as cores come free.
+/// gets the same rows in every such loop, so that it finds them in its own cache. Otherwise blocks of rows are dealt
+/// out as cores come free.
 template <class Body>
 void for_score_rows(const AttentionProblem& problem, bool even, Body&& body) {
   constexpr std::int64_t kElements = 1 << 15;  // a block of rows: some tens of microseconds of work

@@ -86,8 +86,9 @@ class FlashCuda final : public Implementation {
   [[nodiscard]] std::string kernel(const AttentionProblem& problem, Pass pass) const override {
     const int head_dim = static_cast<int>(problem.head_dim);
     const bool vector = vector_head_dim(problem);
-    return pass == Pass::forward ? flash_sm80::forward_kernel(problem.dtype, head_dim, vector).name
-                                 : backward_kernel(problem, vector).name;
+    return pass == Pass::forward
+               ? flash_sm80::forward_kernel(problem.dtype, head_dim, vector, flash_sm80::shared_memory_limit()).name
+               : backward_kernel(problem, vector).name;
   }
 
   [[nodiscard]] ComputePath compute_path(const AttentionProblem& problem, Pass pass) const override {
@@ -130,7 +131,8 @@ class FlashCuda final : public Implementation {
                         rows_aligned(arguments.o, problem);
     params.vector = vector;
     if (saved != nullptr) params.lse_rest = saved->data();
-    flash_sm80::forward_kernel(problem.dtype, params.shape.head_dim, vector).launch(params, stream_of(context));
+    flash_sm80::forward_kernel(problem.dtype, params.shape.head_dim, vector, flash_sm80::shared_memory_limit())
+        .launch(params, stream_of(context));
     return saved;
   }
 
@@ -184,8 +186,9 @@ class FlashCuda final : public Implementation {
 
   [[nodiscard]] const flash_sm80::BackwardKernel& backward_kernel(const AttentionProblem& problem, bool vector) const {
     const int head_dim = static_cast<int>(problem.head_dim);
-    return two_pass_ ? flash_sm80::two_pass_kernel(problem.dtype, head_dim)
-                     : flash_sm80::backward_kernel(problem.dtype, head_dim, vector);
+    const std::size_t limit = flash_sm80::shared_memory_limit();
+    return two_pass_ ? flash_sm80::two_pass_kernel(problem.dtype, head_dim, limit)
+                     : flash_sm80::backward_kernel(problem.dtype, head_dim, vector, limit);
   }
 
   std::string_view name_, description_;

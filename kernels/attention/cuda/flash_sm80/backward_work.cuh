@@ -34,9 +34,9 @@ __device__ __forceinline__ BackwardWork backward_work(const BackwardParams& para
   const Shape& shape = params.shape;
   const WorkItem item = work_item(params.schedule);
   BackwardWork work;
-  work.batch = item.head / shape.num_kv_heads;
+  work.batch = quotient(item.head, shape.num_kv_heads);
   work.kv_head = item.head - work.batch * shape.num_kv_heads;
-  work.group = static_cast<int>(shape.num_heads / shape.num_kv_heads);
+  work.group = static_cast<int>(quotient(shape.num_heads, shape.num_kv_heads));
   work.first_head = work.kv_head * work.group;
   work.key_tile = item.tile;
   work.key_tiles = params.schedule.tiles;

@@ -30,9 +30,34 @@ struct ForwardConfig<T, 256, kVector> {
   using Traits = ForwardTraits<T, 256, 128, 64, 8, 1, false, kVector>;
 };
 
+/// In kSharedBytesLeast; head dims that are not here have their own tiles in it.
+template <class T, int kHeadDim, bool kVector>
+struct ForwardConfig99k;
+
+template <class T, bool kVector>
+struct ForwardConfig99k<T, 128, kVector> {
+  using Traits = ForwardTraits<T, 128, 128, 32, 4, 1, false, kVector>;
+};
+template <class T, bool kVector>
+struct ForwardConfig99k<T, 256, kVector> {
+  using Traits = ForwardTraits<T, 256, 64, 16, 4, 1, false, kVector>;
+};
+
+template <class Traits>
+constexpr ForwardKernel make_forward_kernel_of(const char* name) {
+  return {name, launch_forward<Traits>, sizeof(typename Traits::SharedStorage)};
+}
+
 template <class T, int kHeadDim, bool kVector>
 constexpr ForwardKernel make_forward_kernel(const char* name) {
-  return {name, launch_forward<typename ForwardConfig<T, kHeadDim, kVector>::Traits>};
+  return make_forward_kernel_of<typename ForwardConfig<T, kHeadDim, kVector>::Traits>(name);
+}
+
+template <class T, int kHeadDim, bool kVector>
+constexpr ForwardKernel make_forward_kernel_99k(const char* name) {
+  using Traits = typename ForwardConfig99k<T, kHeadDim, kVector>::Traits;
+  static_assert(sizeof(typename Traits::SharedStorage) <= kSharedBytesLeast);
+  return make_forward_kernel_of<Traits>(name);
 }
 
 }  // namespace warpmeter::attention::flash_sm80

@@ -28,7 +28,7 @@ __device__ __forceinline__ ForwardWork forward_work(const Params& params, int ro
   const Shape& shape = params.shape;
   const WorkItem item = work_item(params.schedule);
   ForwardWork work;
-  work.batch = item.head / shape.num_heads;
+  work.batch = quotient(item.head, shape.num_heads);
   work.head = item.head - work.batch * shape.num_heads;
   work.first_query = item.tile * rows_m;
   work.query_rows = at_most(shape.seq_len - work.first_query, rows_m);
@@ -42,7 +42,7 @@ __device__ __forceinline__ ForwardWork forward_work(const Params& params, int ro
   const std::int64_t first_key = static_cast<std::int64_t>(max(work.tiles - 1, 0)) * rows_n;
   work.key_rows = at_most(shape.kv_len - first_key, rows_n);
   work.diagonal = shape.causal ? static_cast<int>(max(keys_seen_by_all - first_key, -std::int64_t{rows_m})) : rows_n;
-  const std::int64_t kv_head = work.head / (shape.num_heads / shape.num_kv_heads);
+  const std::int64_t kv_head = quotient(work.head * shape.num_kv_heads, shape.num_heads);
   work.last_keys = row_address<T>(params.k, work.batch, kv_head, first_key);
   work.last_values = row_address<T>(params.v, work.batch, kv_head, first_key);
   return work;

@@ -2,8 +2,10 @@
 
 #include <string>
 
+#include "kernels/attention/cuda/flash_sm80/check_cuda.hpp"
 #include "kernels/attention/cuda/flash_sm80/instantiations.hpp"
 #include "kernels/runtime/check.hpp"
+#include "kernels/runtime/device.hpp"
 
 namespace warpmeter::attention::flash_sm80 {
 
@@ -15,126 +17,186 @@ struct Entry {
   const Kernel* kernel;
 };
 
-// By ascending head dim.
+// By ascending head dim, and for one head dim by descending shared memory.
 constexpr Entry<ForwardKernel> kForwardBf16[] = {{32, &kForwardBf16D32},
                                                  {64, &kForwardBf16D64},
                                                  {96, &kForwardBf16D96},
                                                  {128, &kForwardBf16D128},
-                                                 {256, &kForwardBf16D256}};
+                                                 {128, &kForwardBf16D128Shared99k},
+                                                 {256, &kForwardBf16D256},
+                                                 {256, &kForwardBf16D256Shared99k}};
 constexpr Entry<ForwardKernel> kForwardFp16[] = {{32, &kForwardFp16D32},
                                                  {64, &kForwardFp16D64},
                                                  {96, &kForwardFp16D96},
                                                  {128, &kForwardFp16D128},
-                                                 {256, &kForwardFp16D256}};
+                                                 {128, &kForwardFp16D128Shared99k},
+                                                 {256, &kForwardFp16D256},
+                                                 {256, &kForwardFp16D256Shared99k}};
 constexpr Entry<ForwardKernel> kForwardBf16Elements[] = {{32, &kForwardBf16D32Elements},
                                                          {64, &kForwardBf16D64Elements},
                                                          {96, &kForwardBf16D96Elements},
                                                          {128, &kForwardBf16D128Elements},
-                                                         {256, &kForwardBf16D256Elements}};
+                                                         {128, &kForwardBf16D128ElementsShared99k},
+                                                         {256, &kForwardBf16D256Elements},
+                                                         {256, &kForwardBf16D256ElementsShared99k}};
 constexpr Entry<ForwardKernel> kForwardFp16Elements[] = {{32, &kForwardFp16D32Elements},
                                                          {64, &kForwardFp16D64Elements},
                                                          {96, &kForwardFp16D96Elements},
                                                          {128, &kForwardFp16D128Elements},
-                                                         {256, &kForwardFp16D256Elements}};
+                                                         {128, &kForwardFp16D128ElementsShared99k},
+                                                         {256, &kForwardFp16D256Elements},
+                                                         {256, &kForwardFp16D256ElementsShared99k}};
 constexpr Entry<BackwardKernel> kBackwardBf16[] = {{32, &kBackwardBf16D32},
                                                    {64, &kBackwardBf16D64},
+                                                   {64, &kBackwardBf16D64Shared99k},
                                                    {96, &kBackwardBf16D96},
+                                                   {96, &kBackwardBf16D96Shared99k},
                                                    {128, &kBackwardBf16D128},
-                                                   {256, &kBackwardBf16D256}};
+                                                   {128, &kBackwardBf16D128Shared163k},
+                                                   {128, &kBackwardBf16D128Shared99k},
+                                                   {256, &kBackwardBf16D256},
+                                                   {256, &kBackwardBf16D256Shared99k}};
 constexpr Entry<BackwardKernel> kBackwardFp16[] = {{32, &kBackwardFp16D32},
                                                    {64, &kBackwardFp16D64},
+                                                   {64, &kBackwardFp16D64Shared99k},
                                                    {96, &kBackwardFp16D96},
+                                                   {96, &kBackwardFp16D96Shared99k},
                                                    {128, &kBackwardFp16D128},
-                                                   {256, &kBackwardFp16D256}};
+                                                   {128, &kBackwardFp16D128Shared163k},
+                                                   {128, &kBackwardFp16D128Shared99k},
+                                                   {256, &kBackwardFp16D256},
+                                                   {256, &kBackwardFp16D256Shared99k}};
 constexpr Entry<BackwardKernel> kBackwardBf16Elements[] = {{32, &kBackwardBf16D32Elements},
                                                            {64, &kBackwardBf16D64Elements},
+                                                           {64, &kBackwardBf16D64ElementsShared99k},
                                                            {96, &kBackwardBf16D96Elements},
+                                                           {96, &kBackwardBf16D96ElementsShared99k},
                                                            {128, &kBackwardBf16D128Elements},
-                                                           {256, &kBackwardBf16D256Elements}};
+                                                           {128, &kBackwardBf16D128ElementsShared163k},
+                                                           {128, &kBackwardBf16D128ElementsShared99k},
+                                                           {256, &kBackwardBf16D256Elements},
+                                                           {256, &kBackwardBf16D256ElementsShared99k}};
 constexpr Entry<BackwardKernel> kBackwardFp16Elements[] = {{32, &kBackwardFp16D32Elements},
                                                            {64, &kBackwardFp16D64Elements},
+                                                           {64, &kBackwardFp16D64ElementsShared99k},
                                                            {96, &kBackwardFp16D96Elements},
+                                                           {96, &kBackwardFp16D96ElementsShared99k},
                                                            {128, &kBackwardFp16D128Elements},
-                                                           {256, &kBackwardFp16D256Elements}};
+                                                           {128, &kBackwardFp16D128ElementsShared163k},
+                                                           {128, &kBackwardFp16D128ElementsShared99k},
+                                                           {256, &kBackwardFp16D256Elements},
+                                                           {256, &kBackwardFp16D256ElementsShared99k}};
 constexpr Entry<ForwardKernel> kForwardFp32[] = {{16, &kForwardFp32D16},
                                                  {32, &kForwardFp32D32},
                                                  {64, &kForwardFp32D64},
                                                  {128, &kForwardFp32D128},
-                                                 {256, &kForwardFp32D256}};
+                                                 {128, &kForwardFp32D128Shared99k},
+                                                 {256, &kForwardFp32D256},
+                                                 {256, &kForwardFp32D256Shared99k}};
 constexpr Entry<BackwardKernel> kBackwardFp32[] = {{16, &kBackwardFp32D16},
                                                    {32, &kBackwardFp32D32},
                                                    {64, &kBackwardFp32D64},
                                                    {128, &kBackwardFp32D128},
-                                                   {256, &kBackwardFp32D256}};
+                                                   {128, &kBackwardFp32D128Shared163k},
+                                                   {128, &kBackwardFp32D128Shared99k},
+                                                   {256, &kBackwardFp32D256},
+                                                   {256, &kBackwardFp32D256Shared99k}};
 constexpr Entry<ForwardKernel> kForwardTf32[] = {{16, &kForwardTf32D16},
                                                  {32, &kForwardTf32D32},
                                                  {64, &kForwardTf32D64},
                                                  {128, &kForwardTf32D128},
-                                                 {256, &kForwardTf32D256}};
+                                                 {128, &kForwardTf32D128Shared99k},
+                                                 {256, &kForwardTf32D256},
+                                                 {256, &kForwardTf32D256Shared99k}};
 constexpr Entry<BackwardKernel> kBackwardTf32[] = {{16, &kBackwardTf32D16},
                                                    {32, &kBackwardTf32D32},
                                                    {64, &kBackwardTf32D64},
                                                    {128, &kBackwardTf32D128},
-                                                   {256, &kBackwardTf32D256}};
-constexpr Entry<BackwardKernel> kTwoPassFp32[] = {
-    {64, &kTwoPassFp32D64}, {128, &kTwoPassFp32D128}, {256, &kTwoPassFp32D256}};
-constexpr Entry<BackwardKernel> kTwoPassTf32[] = {
-    {64, &kTwoPassTf32D64}, {128, &kTwoPassTf32D128}, {256, &kTwoPassTf32D256}};
-constexpr Entry<BackwardKernel> kTwoPassBf16[] = {
-    {64, &kTwoPassBf16D64}, {128, &kTwoPassBf16D128}, {256, &kTwoPassBf16D256}};
-constexpr Entry<BackwardKernel> kTwoPassFp16[] = {
-    {64, &kTwoPassFp16D64}, {128, &kTwoPassFp16D128}, {256, &kTwoPassFp16D256}};
+                                                   {128, &kBackwardTf32D128Shared163k},
+                                                   {128, &kBackwardTf32D128Shared99k},
+                                                   {256, &kBackwardTf32D256},
+                                                   {256, &kBackwardTf32D256Shared99k}};
+constexpr Entry<BackwardKernel> kTwoPassFp32[] = {{64, &kTwoPassFp32D64},
+                                                  {128, &kTwoPassFp32D128},
+                                                  {128, &kTwoPassFp32D128Shared99k},
+                                                  {256, &kTwoPassFp32D256},
+                                                  {256, &kTwoPassFp32D256Shared99k}};
+constexpr Entry<BackwardKernel> kTwoPassTf32[] = {{64, &kTwoPassTf32D64},
+                                                  {128, &kTwoPassTf32D128},
+                                                  {128, &kTwoPassTf32D128Shared99k},
+                                                  {256, &kTwoPassTf32D256},
+                                                  {256, &kTwoPassTf32D256Shared99k}};
+constexpr Entry<BackwardKernel> kTwoPassBf16[] = {{64, &kTwoPassBf16D64},
+                                                  {128, &kTwoPassBf16D128},
+                                                  {128, &kTwoPassBf16D128Shared99k},
+                                                  {256, &kTwoPassBf16D256},
+                                                  {256, &kTwoPassBf16D256Shared99k}};
+constexpr Entry<BackwardKernel> kTwoPassFp16[] = {{64, &kTwoPassFp16D64},
+                                                  {128, &kTwoPassFp16D128},
+                                                  {128, &kTwoPassFp16D128Shared99k},
+                                                  {256, &kTwoPassFp16D256},
+                                                  {256, &kTwoPassFp16D256Shared99k}};
 
 template <class Table>
-const auto& smallest_that_fits(const Table& table, int head_dim) {
+const auto& smallest_that_fits(const Table& table, int head_dim, std::size_t shared_limit) {
   for (const auto& entry : table) {
-    if (head_dim <= entry.head_dim) return *entry.kernel;
+    if (head_dim <= entry.head_dim && entry.kernel->shared_bytes <= shared_limit) return *entry.kernel;
   }
-  WM_CHECK(false, "no kernel for head dim " + std::to_string(head_dim));
+  WM_CHECK(false, "no kernel for head dim " + std::to_string(head_dim) + " in " + std::to_string(shared_limit) +
+                      " bytes of shared memory");
   return *table[0].kernel;
 }
 
 }  // namespace
 
-const ForwardKernel& forward_kernel(DType dtype, int head_dim, bool vector) {
+std::size_t shared_memory_limit() {
+  if (cuda_device_count() == 0) return kSharedBytesSm90;
+  int device = 0, bytes = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+             "cudaDeviceGetAttribute(MaxSharedMemoryPerBlockOptin)");
+  return static_cast<std::size_t>(bytes);
+}
+
+const ForwardKernel& forward_kernel(DType dtype, int head_dim, bool vector, std::size_t shared_limit) {
   switch (dtype) {
     case DType::fp32:
-      return smallest_that_fits(kForwardFp32, head_dim);
+      return smallest_that_fits(kForwardFp32, head_dim, shared_limit);
     case DType::tf32:
-      return smallest_that_fits(kForwardTf32, head_dim);
+      return smallest_that_fits(kForwardTf32, head_dim, shared_limit);
     case DType::bf16:
-      return smallest_that_fits(vector ? kForwardBf16 : kForwardBf16Elements, head_dim);
+      return smallest_that_fits(vector ? kForwardBf16 : kForwardBf16Elements, head_dim, shared_limit);
     default:
       WM_CHECK(dtype == DType::fp16, "these kernels take fp32, tf32, bf16 and fp16");
-      return smallest_that_fits(vector ? kForwardFp16 : kForwardFp16Elements, head_dim);
+      return smallest_that_fits(vector ? kForwardFp16 : kForwardFp16Elements, head_dim, shared_limit);
   }
 }
 
-const BackwardKernel& backward_kernel(DType dtype, int head_dim, bool vector) {
+const BackwardKernel& backward_kernel(DType dtype, int head_dim, bool vector, std::size_t shared_limit) {
   switch (dtype) {
     case DType::fp32:
-      return smallest_that_fits(kBackwardFp32, head_dim);
+      return smallest_that_fits(kBackwardFp32, head_dim, shared_limit);
     case DType::tf32:
-      return smallest_that_fits(kBackwardTf32, head_dim);
+      return smallest_that_fits(kBackwardTf32, head_dim, shared_limit);
     case DType::bf16:
-      return smallest_that_fits(vector ? kBackwardBf16 : kBackwardBf16Elements, head_dim);
+      return smallest_that_fits(vector ? kBackwardBf16 : kBackwardBf16Elements, head_dim, shared_limit);
     default:
       WM_CHECK(dtype == DType::fp16, "these kernels take fp32, tf32, bf16 and fp16");
-      return smallest_that_fits(vector ? kBackwardFp16 : kBackwardFp16Elements, head_dim);
+      return smallest_that_fits(vector ? kBackwardFp16 : kBackwardFp16Elements, head_dim, shared_limit);
   }
 }
 
-const BackwardKernel& two_pass_kernel(DType dtype, int head_dim) {
+const BackwardKernel& two_pass_kernel(DType dtype, int head_dim, std::size_t shared_limit) {
   switch (dtype) {
     case DType::fp32:
-      return smallest_that_fits(kTwoPassFp32, head_dim);
+      return smallest_that_fits(kTwoPassFp32, head_dim, shared_limit);
     case DType::tf32:
-      return smallest_that_fits(kTwoPassTf32, head_dim);
+      return smallest_that_fits(kTwoPassTf32, head_dim, shared_limit);
     case DType::bf16:
-      return smallest_that_fits(kTwoPassBf16, head_dim);
+      return smallest_that_fits(kTwoPassBf16, head_dim, shared_limit);
     default:
       WM_CHECK(dtype == DType::fp16, "these kernels take fp32, tf32, bf16 and fp16");
-      return smallest_that_fits(kTwoPassFp16, head_dim);
+      return smallest_that_fits(kTwoPassFp16, head_dim, shared_limit);
   }
 }
 

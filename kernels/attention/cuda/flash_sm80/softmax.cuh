@@ -9,7 +9,9 @@ namespace warpmeter::attention::flash_sm80 {
 
 /// The running softmax of a warp's 16 kM rows: maximum of the raw scores, and each thread's part of the sum of
 /// 2^(scale_log2 * (s - max)). The four threads of a row add their parts up once, at the end.
-template <int kM>
+/// kLazy: while no row's maximum has grown by more than 2^kLazyLog2 in exponentials, the old one stays: sums and O then
+/// hold numbers up to 2^kLazyLog2, which costs no digits, and need no rescaling.
+template <int kM, bool kLazy = false>
 class RowSoftmax {
  public:
   __device__ explicit RowSoftmax(float scale_log2) : scale_log2_(scale_log2) {
@@ -18,6 +20,7 @@ class RowSoftmax {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         max_[m][h] = -INFINITY;
+        offset_[m][h] = 0.0f;
         sum_[m][h] = 0.0f;
       }
     }
@@ -27,6 +30,7 @@ class RowSoftmax {
   /// keeps the offset 0: its exponentials are 2^-inf = 0, where -inf - -inf would be NaN.
   template <int kN, int kD>
   __device__ __forceinline__ void update_max(const float (&s)[kM][kN][4], float (&o)[kM][kD][4]) {
+    float most[kM][2];
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
@@ -35,7 +39,26 @@ class RowSoftmax {
 #pragma unroll
         for (int n = 0; n < kN; ++n) largest = fmaxf(largest, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
         largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+        most[m][h] = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+      }
+    }
+    if constexpr (kLazy) {
+      bool grown = false;
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          // From -inf to a number is growth; from -inf to -inf is NaN here, hence none.
+          grown = grown || (most[m][h] - max_[m][h]) * scale_log2_ > kLazyLog2;
+        }
+      }
+      if (!__any_sync(0xffffffffu, grown)) return;
+    }
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float largest = most[m][h];
         const float offset = largest == -INFINITY ? 0.0f : largest * scale_log2_;
         const float rescale = ptx::exp2_approx(fmaf(max_[m][h], scale_log2_, -offset));
         max_[m][h] = largest;
@@ -80,6 +103,8 @@ class RowSoftmax {
   }
 
  private:
+  static constexpr float kLazyLog2 = 8.0f;
+
   float scale_log2_;
   float max_[kM][2];
   float offset_[kM][2];

@@ -28,7 +28,7 @@
 namespace warpmeter::attention::flash_sm80 {
 
 template <class T_, bool kSplit_, int kHeadDim_, int kRowsM_, int kRowsN_, int kColumnWarps_, int kMinBlocks_,
-          bool kWithDq_, int kM_ = 1>
+          bool kWithDq_, int kM_ = 1, int kStages_ = 2>
 struct Tf32BackwardTraits {
   using T = T_;
   static constexpr bool kSplit = kSplit_;
@@ -36,6 +36,7 @@ struct Tf32BackwardTraits {
   static constexpr int kRowsM = kRowsM_;  // queries a step
   static constexpr int kRowsN = kRowsN_;  // keys of a block
   static constexpr int kColumnWarps = kColumnWarps_;
+  static constexpr int kStages = kStages_;
   static constexpr int kM = kM_;  // row tiles (16 keys) of a warp
   static constexpr int kKeyWarps = kRowsN / (16 * kM);
   static constexpr int kWarps = kKeyWarps * kColumnWarps;
@@ -64,7 +65,7 @@ struct Tf32BackwardTraits {
   struct SharedStorage {
     alignas(16) float k[kRowsN * kTilePitch];
     alignas(16) float v[kRowsN * kTilePitch];
-    Stage stages[2];
+    Stage stages[kStages];
     alignas(16) float ds[kWithDq ? kRowsN * kScorePitch : 4];  // dS^T of a step
     BackwardWork work;
   };
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
 
   const auto stage_of = [&](const QueryStep& step) {
     return shared + static_cast<std::uint32_t>(offsetof(Storage, stages)) +
-           (step.index % 2) * static_cast<std::uint32_t>(sizeof(Stage));
+           (step.index % Traits::kStages) * static_cast<std::uint32_t>(sizeof(Stage));
   };
   const auto load_step = [&](const QueryStep& step) {
     const std::int64_t first_query = static_cast<std::int64_t>(step.tile) * kRowsM;
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
     if (step.index > 0) turns.pass_on(shape, work, last);
     const QueryStep next = next_step(work, step);
     const bool more = !finished(work, next);
-    if (more) load_step(next);
+    if (more && Traits::kStages > 1) load_step(next);
     const std::uint32_t stage = stage_of(step);
     const std::uint32_t stats = stage + offsetof(Stage, stats) + (lane % 4) * 2 * sizeof(float);
 
@@ -219,6 +220,10 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
     }
     last = step;
     if (!more) break;
+    if constexpr (Traits::kStages == 1) {
+      __syncthreads();  // no warp reads the stage any more
+      load_step(next);
+    }
     step = next;
   }
   if constexpr (kWithDq) {

@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kStatsThreads) tf32_prepare_kernel(const __gri
   static_assert(kStatsThreads / kWarpSize * 8 == kStatsRows);
   const Shape& shape = params.shape;
   const WorkItem item = work_item(params.schedule);
-  const std::int64_t batch = item.head / shape.num_heads;
+  const std::int64_t batch = quotient(item.head, shape.num_heads);
   const std::int64_t head = item.head - batch * shape.num_heads;
   const Tf32RowStats stats = row_stats_of(params);
   const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;

@@ -13,7 +13,7 @@
 /// Grid and loop as in tf32_forward.cuh; Q and dO stay in shared memory, a warp has 16 rows.
 namespace warpmeter::attention::flash_sm80 {
 
-template <class T_, bool kSplit_, int kHeadDim_, int kRowsM_, int kRowsN_, int kMinBlocks_>
+template <class T_, bool kSplit_, int kHeadDim_, int kRowsM_, int kRowsN_, int kMinBlocks_, int kStages_ = 2>
 struct Tf32QueryGradientTraits {
   using T = T_;
   static constexpr bool kSplit = kSplit_;
@@ -22,6 +22,7 @@ struct Tf32QueryGradientTraits {
   static constexpr int kRowsN = kRowsN_;
   static constexpr int kThreads = kRowsM / 16 * kWarpSize;
   static constexpr int kMinBlocks = kMinBlocks_;
+  static constexpr int kStages = kStages_;
   static constexpr int kTilePitch = kTf32Pitch<kHeadDim>;
   static constexpr int kN = kRowsN / 8;
   static constexpr int kK = kHeadDim / 8;
@@ -34,7 +35,7 @@ struct Tf32QueryGradientTraits {
     alignas(16) float v[kRowsN * kTilePitch];
   };
   struct SharedStorage {
-    Stage stages[2];
+    Stage stages[kStages];
     alignas(16) float q[kRowsM * kTilePitch];
     alignas(16) float d_o[kRowsM * kTilePitch];
     ForwardWork work;
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
   const int tiles = work.tiles;
 
   const auto load_keys_and_values = [&](int step) {
-    const std::uint32_t stage = shared + (step % 2) * kStageBytes;
+    const std::uint32_t stage = shared + (step % Traits::kStages) * kStageBytes;
     const int rows = step == 0 ? work.key_rows : kRowsN;
     load_tf32_tile<T, kHeadDim, kRowsN, kThreads>(
         stage, static_cast<const T*>(work.last_keys) - step * kRowsN * params.k.row_stride, params.k.row_stride, rows,
@@ -102,8 +103,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
   for (int step = 0; step < tiles; ++step) {
     ptx::cp_async_wait<0>();
     __syncthreads();  // this step's K and V are complete, and no warp reads the other stage any more
-    if (step + 1 < tiles) load_keys_and_values(step + 1);
-    const std::uint32_t stage = shared + (step % 2) * kStageBytes;
+    if (step + 1 < tiles && Traits::kStages > 1) load_keys_and_values(step + 1);
+    const std::uint32_t stage = shared + (step % Traits::kStages) * kStageBytes;
     const std::uint32_t a_lane = shared + warp_row * kTilePitch * 4 + tf32_a_lane_offset<kTilePitch>(lane);
     const std::uint32_t b_lane = stage + tf32_b_lane_offset<kTilePitch>(lane);
     float s[1][kN][4], dp[1][kN][4];
@@ -127,6 +128,10 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
       }
     }
     tf32_product_ab<kSplit, kTilePitch>(dq, s, stage + tf32_rows_lane_offset<kTilePitch>(lane));
+    if (Traits::kStages == 1 && step + 1 < tiles) {
+      __syncthreads();  // no warp reads the stage any more
+      load_keys_and_values(step + 1);
+    }
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {

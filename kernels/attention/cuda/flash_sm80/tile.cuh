@@ -120,6 +120,13 @@ struct TileCopy {
   }
 };
 
+/// a / b for a >= 0, b > 0. A 64-bit division takes a hundred instructions and a thread block begins with several of
+/// them one after another; numbers that need it are rare.
+__device__ __forceinline__ std::int64_t quotient(std::int64_t a, std::int64_t b) {
+  if (((a | b) >> 32) == 0) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
+  return a / b;
+}
+
 /// A thread block's piece of work.
 struct WorkItem {
   std::int64_t head;  ///< batch * heads + head
@@ -128,18 +135,19 @@ struct WorkItem {
 
 __device__ __forceinline__ WorkItem work_item(const Schedule& schedule) {
   const std::int64_t index = schedule.first + blockIdx.x;
-  const std::int64_t group = index / (schedule.heads_per_group * schedule.tiles);
+  const std::int64_t group = quotient(index, schedule.heads_per_group * schedule.tiles);
   const std::int64_t first_head = group * schedule.heads_per_group;
   const std::int64_t rest = index - first_head * schedule.tiles;
   const std::int64_t left = schedule.heads - first_head;
   const std::int64_t group_heads = left < schedule.heads_per_group ? left : schedule.heads_per_group;
   WorkItem item;
   if (schedule.tiles_outer) {
-    item.tile = rest / group_heads;
+    item.tile = quotient(rest, group_heads);
     item.head = first_head + (rest - item.tile * group_heads);
   } else {
-    item.head = first_head + rest / schedule.tiles;
-    item.tile = rest % schedule.tiles;
+    const std::int64_t head = quotient(rest, schedule.tiles);
+    item.head = first_head + head;
+    item.tile = rest - head * schedule.tiles;
   }
   if (schedule.descending) item.tile = schedule.tiles - 1 - item.tile;
   return item;

@@ -10,20 +10,26 @@ namespace {
 // Name: rows x keys, warps, blocks an SM.
 template <int kHeadDim, int kRows, int kKeys, int kWarps, int kBlocks>
 ForwardVariant forward(const char* name) {
-  return {{name, launch_tf32_forward<Tf32ForwardTraits<float, true, kHeadDim, kRows, kKeys, kWarps, kBlocks>>}};
+  ForwardVariant variant;
+  variant.kernel =
+      make_tf32_forward_kernel_of<Tf32ForwardTraits<float, true, kHeadDim, kRows, kKeys, kWarps, kBlocks>>(name);
+  return variant;
 }
 
 // Name: queries x keys, row tiles (16 keys) a warp, blocks an SM.
 template <int kHeadDim, int kRows, int kKeys, int kM, int kBlocks>
 BackwardVariant backward(const char* name) {
   using Traits = Tf32BackwardTraits<float, true, kHeadDim, kRows, kKeys, 1, kBlocks, true, kM>;
-  return {{name, launch_tf32_backward<Traits>, tf32_backward_workspace<Traits>}, 0};
+  BackwardVariant variant;
+  variant.kernel = make_tf32_backward_kernel_of<Traits>(name);
+  variant.rows_m = 0;
+  return variant;
 }
 
 }  // namespace
 
 std::vector<ForwardVariant> forward_variants(int head_dim) {
-  std::vector<ForwardVariant> variants = {{forward_kernel(DType::fp32, head_dim, true)}};
+  std::vector<ForwardVariant> variants = {{forward_kernel(DType::fp32, head_dim, true, shared_memory_limit())}};
   if (head_dim == 16) {
     variants.push_back(forward<16, 128, 32, 4, 4>("d16_128x32_w4_b4"));
     variants.push_back(forward<16, 128, 64, 4, 2>("d16_128x64_w4_b2"));
@@ -41,7 +47,7 @@ std::vector<ForwardVariant> forward_variants(int head_dim) {
 }
 
 std::vector<BackwardVariant> backward_variants(int head_dim) {
-  std::vector<BackwardVariant> variants = {{backward_kernel(DType::fp32, head_dim, true), 0}};
+  std::vector<BackwardVariant> variants = {{backward_kernel(DType::fp32, head_dim, true, shared_memory_limit()), 0}};
   if (head_dim == 16) {
     variants.push_back(backward<16, 32, 128, 2, 3>("d16_32x128_m2_b3"));
     variants.push_back(backward<16, 64, 128, 2, 2>("d16_64x128_m2_b2"));

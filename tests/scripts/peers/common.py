@@ -1,6 +1,7 @@
 """What the peers' tests share: where things are, running a script, documents, the schema's validator."""
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -19,7 +20,7 @@ SCHEMA_PYTHON = os.environ.get("WARPMETER_SCHEMA_PYTHON") or sys.executable
 sys.path[:0] = [str(PEERS), str(SOURCE / "scripts" / "lib")]
 
 
-def run(*command, timeout=120, **keywords):
+def run(*command, timeout=600, **keywords):
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False,
                           timeout=timeout, stdin=subprocess.DEVNULL, **keywords)
 
@@ -49,6 +50,7 @@ def strict(text):
     return json.loads(text, parse_constant=lambda name: (_ for _ in ()).throw(ValueError(name)))
 
 
+@functools.lru_cache
 def has_schema_python():
     return run(SCHEMA_PYTHON, "-c", "import jsonschema").returncode == 0
 
@@ -56,11 +58,3 @@ def has_schema_python():
 def schema_problems(*paths):
     result = run(SCHEMA_PYTHON, SOURCE / "tests" / "reports" / "validate_schema.py", *paths)
     return result.stdout + result.stderr
-
-
-def torch_python():
-    """A Python that has torch, or None: WARPMETER_TORCH_PYTHON, else this one."""
-    for candidate in (os.environ.get("WARPMETER_TORCH_PYTHON"), sys.executable):
-        if candidate and run(candidate, "-c", "import torch").returncode == 0:
-            return candidate
-    return None

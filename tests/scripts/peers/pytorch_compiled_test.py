@@ -6,11 +6,11 @@ import unittest
 import pytorch_test
 
 
-@unittest.skipUnless(pytorch_test.torch or pytorch_test.PYTHON, pytorch_test.WITHOUT)
+@unittest.skipUnless(pytorch_test.torch, pytorch_test.WITHOUT)
 class Compiled(unittest.TestCase):
     def test_a_row(self):
         found, result, problems = pytorch_test.document(
-            *pytorch_test.QUICK, "--impl", "pytorch_compiled", "--d-model", "32", "--seq-len", "24,40", timeout=900)
+            *pytorch_test.QUICK, "--impl", "pytorch_compiled", "--d-model", "32", "--seq-len", "24,40")
         self.assertEqual(problems, "")
         for row in found["rows"]:
             if row["status"] == "unsupported":

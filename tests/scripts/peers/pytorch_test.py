@@ -3,43 +3,39 @@
 
 import contextlib
 import pathlib
-import sys
 import tempfile
 import unittest
 import warnings
 
-from common import ATTN_BENCH, PYTORCH_ATTENTION, has_schema_python, run, schema_problems, strict, torch_python
+from common import ATTN_BENCH, has_schema_python, peer, peer_here, run, schema_problems, strict
 from warpmeter_peers.attention_problem import Problem
 
 try:
     import torch
 except ImportError:
     torch = None
-PYTHON = torch_python() if torch is None else None
 WITHOUT = "PyTorch is not here (WARPMETER_TORCH_PYTHON names a Python that has it)"
+# One thread: what is looked at is behaviour, not speed.
+QUICK = ["--device", "cpu", "--steps", "2", "--warmup", "1", "--threads", "1"]
 
 
-def python():
-    return sys.executable if torch else PYTHON
-
-
-def document(*arguments, timeout=300):
+def document(*arguments, whole_process=False):
+    """The result file, how the run ended, and what the schema finds wrong. PyTorch is imported but once."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "out.json"
-        result = run(python(), PYTORCH_ATTENTION, *arguments, "-o", path, timeout=timeout)
+        call = peer if whole_process else peer_here
+        result = call(*arguments, "-o", str(path))
         problems = schema_problems(path) if path.exists() and has_schema_python() else ""
         return strict(path.read_text()) if path.exists() else None, result, problems
 
 
-QUICK = ["--device", "cpu", "--steps", "2", "--warmup", "1"]
-
-
-@unittest.skipUnless(torch or PYTHON, WITHOUT)
+@unittest.skipUnless(torch, WITHOUT)
 class OnTheCpu(unittest.TestCase):
     def test_rows(self):
         found, result, problems = document(*QUICK, "--impl", "pytorch_eager,pytorch_sdpa_flash,pytorch_sdpa_math",
                                            "--dtype", "fp32,bf16", "--d-model", "64", "--heads", "4", "--kv-heads",
-                                           "2,4", "--seq-len", "33", "--kv-len", "33,65", "--causal=both")
+                                           "2,4", "--seq-len", "33", "--kv-len", "33,65", "--causal=both",
+                                           whole_process=True)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertEqual(problems, "")
         self.assertEqual(len(found["rows"]), 3 * 2 * 2 * 2 * 2)
@@ -82,7 +78,7 @@ class OnTheCpu(unittest.TestCase):
 
     def test_a_cold_cache_and_threads(self):
         found, result, _ = document(*QUICK, "--impl", "pytorch_eager", "--d-model", "16", "--seq-len", "8", "--cache",
-                                    "cold", "--threads", "1", "--deterministic")
+                                    "cold", "--deterministic")
         self.assertEqual(found["rows"][0]["status"], "ok", result.stderr)
         self.assertEqual((found["device"]["threads"], found["settings"]["cache"]), (1, "cold"))
 
@@ -95,9 +91,9 @@ class OnTheCpu(unittest.TestCase):
     def test_against_attn_bench(self):
         with tempfile.TemporaryDirectory() as folder:
             ours = f"{folder}/ours.json"
-            sweep = [*QUICK, "--d-model", "32", "--seq-len", "16,32"]
+            sweep = [*QUICK[:-2], "--d-model", "32", "--seq-len", "16,32"]
             self.assertEqual(run(ATTN_BENCH, *sweep, "--impl", "naive,flash", "-o", ours).returncode, 0)
-            result = run(python(), PYTORCH_ATTENTION, *sweep, "--impl", "pytorch_eager", "--against", ours)
+            result = peer_here(*sweep, "--impl", "pytorch_eager", "--against", ours)
             self.assertEqual(result.returncode, 0, result.stderr)
             ratios = result.stdout.partition("## Ratios")[2]
             self.assertIn("### pytorch_eager / naive", ratios)
@@ -225,7 +221,7 @@ class Refusals(unittest.TestCase):
 class OnTheGpu(unittest.TestCase):
     def test_rows_have_times_and_memory(self):
         found, result, problems = document("--device", "cuda", "--steps", "3", "--impl", "all", "--dtype", "fp32,bf16",
-                                           "--d-model", "64", "--seq-len", "256", timeout=600)
+                                           "--d-model", "64", "--seq-len", "256", whole_process=True)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertEqual(problems, "")
         for row in found["rows"]:

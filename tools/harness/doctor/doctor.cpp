@@ -1,12 +1,8 @@
 #include "tools/harness/doctor/doctor.hpp"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <cmath>
+#include <cstdio>
 #include <stdexcept>
-#include <thread>
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -16,6 +12,7 @@
 #include "tools/harness/doctor/datasheet.hpp"
 #include "tools/harness/doctor/host_facts.hpp"
 #include "tools/harness/doctor/libraries.hpp"
+#include "tools/harness/doctor/load_watch.hpp"
 #include "tools/harness/doctor/report.hpp"
 #include "tools/harness/session.hpp"
 #include "tools/harness/sweep_outputs.hpp"
@@ -23,50 +20,7 @@
 namespace warpmeter::harness::doctor {
 namespace {
 
-constexpr std::chrono::milliseconds kPollPeriod{20};
 constexpr double kMiB = 1024.0 * 1024.0;
-
-/// Watches a GPU's clock and throttling while something else keeps it busy.
-class LoadWatch {
- public:
-  LoadWatch(const Nvml& nvml, std::string uuid) {
-    if (!nvml.ready()) return;
-    thread_ = std::thread([this, &nvml, id = std::move(uuid)] {
-      while (!stop_) {
-        const GpuLoad load = nvml.pulse(id);
-        // What is said of a moment without work is not about the load.
-        if (load.throttle && (*load.throttle & kThrottleIdle) == 0) {
-          reasons_ |= *load.throttle;
-          if (load.clock_mhz) clocks_.push_back(*load.clock_mhz);
-        }
-        std::this_thread::sleep_for(kPollPeriod);
-      }
-    });
-  }
-  ~LoadWatch() { stop(); }
-  LoadWatch(const LoadWatch&) = delete;
-  LoadWatch& operator=(const LoadWatch&) = delete;
-
-  void write(GpuFacts& gpu) {
-    stop();
-    if (clocks_.empty()) return;
-    gpu.load_throttle = reasons_;
-    // The median: it is still rising in the first.
-    const auto middle = clocks_.begin() + static_cast<std::ptrdiff_t>(clocks_.size() / 2);
-    std::nth_element(clocks_.begin(), middle, clocks_.end());
-    gpu.load_clock_mhz = *middle;
-  }
-
- private:
-  void stop() {
-    stop_ = true;
-    if (thread_.joinable()) thread_.join();
-  }
-  std::atomic<bool> stop_{false};
-  std::uint64_t reasons_ = 0;
-  std::vector<int> clocks_;
-  std::thread thread_;
-};
 
 std::vector<CeilingFact> measure_ceilings(const Settings& settings) {
   Session session(settings);

@@ -39,7 +39,7 @@ def ids(result):
     return {finding["id"]: finding for finding in json.loads(result.stdout)["findings"]}
 
 
-class Doctor(unittest.TestCase):
+class WithSchema(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
@@ -59,6 +59,8 @@ class Doctor(unittest.TestCase):
         )
         self.assertEqual(result.returncode, 0, result.stderr[-2000:])
 
+
+class Doctor(WithSchema):
     def test_text(self):
         result = run("--device", "cpu")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
@@ -118,6 +120,42 @@ class Doctor(unittest.TestCase):
         texts = [path.read_text() for path in sorted(golden.glob("*.json"))]
         self.assertEqual(len(texts), 4)
         self.validate(*texts)
+
+
+class Gpu(WithSchema):
+    """On a machine with a GPU: what the real library and the real device say."""
+
+    def setUp(self):
+        probe = subprocess.run([TOOL, "--device", "cuda", "--dry-run"], capture_output=True, text=True, check=False)
+        if probe.returncode == 2:
+            self.skipTest("no GPU: " + probe.stderr.strip())
+
+    def test_what_it_says(self):
+        result = run("--device", "cuda", "--format", "json")
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result)
+        found = json.loads(result.stdout)
+        self.validate(result.stdout)
+        self.assertEqual(found["device"], "cuda:0")
+        self.assertGreaterEqual(found["cuda"]["devices"], 1)
+        self.assertEqual(len([gpu for gpu in found["gpus"] if gpu["cuda_index"] == 0]), 1)
+        gpu = next(gpu for gpu in found["gpus"] if gpu["cuda_index"] == 0)
+        for field in ("name", "uuid", "sm", "memory_mib"):
+            self.assertTrue(gpu[field], field)
+        rates = {ceiling["name"]: ceiling for ceiling in found["ceilings"]}
+        for name in ("matmul_fp32_tflops", "matmul_tf32_tflops", "matmul_16bit_tflops", "copy_gbps", "read_gbps"):
+            self.assertGreater(rates[name]["measured"], 0, name)
+            if rates[name]["datasheet"]:
+                self.assertLess(rates[name]["share"], 1.1, name)
+        if found["cuda"]["nvml"]:
+            self.assertTrue(found["cuda"]["driver"])
+            self.assertTrue(gpu["max_clock_mhz"])
+            # It was busy while its ceilings were measured.
+            self.assertTrue(gpu["load_clock_mhz"])
+            self.assertGreater(gpu["load_clock_mhz"], 0.4 * gpu["max_clock_mhz"])
+            self.assertEqual(len(found["peer_access"]), len(found["gpus"]))
+        text = run("--device", "cuda").stdout
+        self.assertIn("## What cuda:0 reaches", text)
+        print(text)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include <gtest/gtest.h>
 
 #include "tools/harness/doctor/doctor.hpp"
+#include "tools/harness/doctor/load_watch.hpp"
 
 namespace warpmeter::harness::doctor {
 namespace {
@@ -158,6 +160,30 @@ TEST_F(FakeNvml, WarningsBeforeASweep) {
   EXPECT_EQ(found[1].id, "gpu_throttled");
   EXPECT_NE(found[1].seen.find("hardware thermal slowdown, software thermal slowdown"), std::string::npos);
   EXPECT_TRUE(gpu_warnings(nvml, "GPU-1", "cuda:1").empty());
+}
+
+TEST_F(FakeNvml, WatchingABusyGpu) {
+  const auto watched = [](const char* text) {
+    is(text);
+    const Nvml nvml(WM_FAKE_NVML);
+    LoadWatch watch(nvml, "GPU-0");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    GpuFacts gpu;
+    watch.write(gpu);
+    return gpu;
+  };
+  GpuFacts gpu = watched("throttle=0x4;clock=1755");
+  EXPECT_EQ(gpu.load_throttle, std::uint64_t{kThrottleSoftwarePowerCap});
+  EXPECT_EQ(gpu.load_clock_mhz, 1755);
+  gpu = watched("throttle=0;clock=none");
+  EXPECT_EQ(gpu.load_throttle, 0U);
+  EXPECT_FALSE(gpu.load_clock_mhz);
+  // Never at work, or nothing known of it: no figure of a load.
+  EXPECT_FALSE(watched("throttle=1;clock=345").load_throttle);
+  EXPECT_FALSE(watched("throttle=none").load_throttle);
+  const Nvml nothing("libno-such-library.so.1");
+  LoadWatch(nothing, "GPU-0").write(gpu = {});
+  EXPECT_FALSE(gpu.load_throttle || gpu.load_clock_mhz);
 }
 
 }  // namespace

@@ -14,6 +14,20 @@ __device__ __forceinline__ float exp2_approx(float x) {
   return y;
 }
 
+/// log2(x) within 2^-22 near 1, with a relative error of 2^-22 elsewhere.
+__device__ __forceinline__ float log2_approx(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// 1 / x within one unit in the last place.
+__device__ __forceinline__ float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// Two floats rounded to nearest even in one register, `low` in the low half.
 template <class T>
 __device__ __forceinline__ std::uint32_t pack2(float low, float high);

@@ -13,6 +13,12 @@ __device__ __forceinline__ void store_shared_u32(std::uint32_t address, std::uin
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
+__device__ __forceinline__ std::uint32_t load_shared_u32(std::uint32_t address) {
+  std::uint32_t value;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
 __device__ __forceinline__ void store_shared_float2(std::uint32_t address, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "kernels/attention/cuda/flash_sm80/check_cuda.hpp"
+#include "kernels/attention/cuda/flash_sm90/forward.cuh"
+#include "kernels/attention/cuda/flash_sm90/kernels.hpp"
+#include "kernels/attention/cuda/flash_sm90/tensor_map.hpp"
+
+namespace warpmeter::attention::flash_sm90 {
+
+template <class T, class Config>
+void launch_forward(const ForwardArguments& arguments, cudaStream_t stream) {
+  const Shape& shape = arguments.shape;
+  constexpr bool kBf16 = std::is_same_v<T, __nv_bfloat16>;
+  ForwardParams params;
+  params.q = make_tensor_map(arguments.q, kBf16, shape.batch, shape.num_heads, shape.seq_len, shape.head_dim, 64);
+  params.k = make_tensor_map(arguments.k, kBf16, shape.batch, shape.num_kv_heads, shape.kv_len, shape.head_dim,
+                             Config::kBlockN);
+  params.v = make_tensor_map(arguments.v, kBf16, shape.batch, shape.num_kv_heads, shape.kv_len, shape.head_dim,
+                             Config::kBlockN);
+  params.o = arguments.o;
+  params.o_batch_stride = arguments.o_batch_stride;
+  params.o_head_stride = arguments.o_head_stride;
+  params.o_row_stride = arguments.o_row_stride;
+  params.lse = arguments.lse;
+  params.work_counter = arguments.work_counter;
+  params.scale = shape.scale;
+  params.scale_log2 = shape.scale_log2;
+  params.seq_len = static_cast<int>(shape.seq_len);
+  params.kv_len = static_cast<int>(shape.kv_len);
+  params.head_dim = shape.head_dim;
+  params.num_heads = static_cast<int>(shape.num_heads);
+  params.group_size = static_cast<int>(shape.num_heads / shape.num_kv_heads);
+  params.tiles = static_cast<int>((shape.seq_len + Config::kBlockM - 1) / Config::kBlockM);
+  params.heads = static_cast<int>(shape.batch * shape.num_heads);
+  params.items = params.heads * params.tiles;
+  params.heads_per_group = static_cast<int>(std::min<std::int64_t>(arguments.heads_per_group, params.heads));
+
+  const auto kernel = forward_kernel<T, Config>;
+  flash_sm80::check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                              cudaFuncAttributeMaxDynamicSharedMemorySize, Config::kSharedBytes),
+                         "cudaFuncSetAttribute(MaxDynamicSharedMemorySize)");
+  const int blocks = std::min(params.items, arguments.multiprocessors);
+  kernel<<<static_cast<unsigned>(blocks), Config::kThreads, Config::kSharedBytes, stream>>>(params);
+  flash_sm80::check_cuda(cudaGetLastError(), "kernel launch");
+}
+
+}  // namespace warpmeter::attention::flash_sm90

@@ -205,6 +205,16 @@ class Refusals(unittest.TestCase):
         with self.assertRaises(RuntimeError), explained():
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
+    def test_the_gradient_is_laid_out_as_the_output(self):
+        from warpmeter_peers.attention_case import laid_out_as
+
+        values = torch.randn(2, 3, 4, 5)
+        output = torch.empty(2, 4, 3, 5, requires_grad=True).transpose(1, 2)
+        gradient = laid_out_as(torch, output, values)
+        self.assertEqual(gradient.stride(), output.stride())
+        self.assertTrue(torch.equal(gradient, values))
+        self.assertFalse(gradient.requires_grad)
+
     def test_settings_of_torch_are_given_back(self):
         from warpmeter_peers.attention_case import deterministic, precision
 

@@ -9,6 +9,8 @@ die() { say "$(basename "$0"): $*"; exit 1; }
 # Debian/Ubuntu packages by purpose; the last field says how to see that a thing is there without dpkg.
 build_packages=(g++ cmake ninja-build libopenblas-dev libfmt-dev nlohmann-json3-dev libcli11-dev)
 test_packages=(libgtest-dev python3 python3-jsonschema)
+# What single tests need and skip without: a browser for pages (120 MB), plots as pictures, a linter.
+optional_test_packages=(chromium python3-matplotlib python3-flake8)
 
 # ensure_packages NAME...: installs those that are missing, as root or with sudo; otherwise names them and stops.
 ensure_packages() {
@@ -44,6 +46,33 @@ Install them (apt-get install ${missing[*]}), then call this again."
     fi
   fi
   rm -f "$log"
+}
+
+# ensure_optional_packages NAME...: installs those that are missing and that this distribution has, where that takes no
+# question; says what stays missing. Never stops.
+ensure_optional_packages() {
+  command -v dpkg-query >/dev/null && command -v apt-get >/dev/null && command -v apt-cache >/dev/null || return 0
+  local missing=() package
+  for package in "$@"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  local as_root=() left=()
+  if [ "$(id -u)" -ne 0 ]; then as_root=(sudo -n); fi
+  if [ ${#as_root[@]} -eq 0 ] || sudo -n true 2>/dev/null; then
+    say "Installing: ${missing[*]}"
+    # A fresh image has no package lists yet.
+    [ -n "$(find /var/lib/apt/lists -name '*_Packages*' -print -quit 2>/dev/null)" ] ||
+      "${as_root[@]}" apt-get update >/dev/null 2>&1
+    for package in "${missing[@]}"; do
+      apt-cache show "$package" 2>/dev/null | grep -q '^Package:' &&
+        DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y --no-install-recommends "$package" >/dev/null 2>&1 ||
+        left+=("$package")
+    done
+  else
+    left=("${missing[@]}")
+  fi
+  [ ${#left[@]} -eq 0 ] || say "Not installed, so that tests which need it skip: ${left[*]}"
 }
 
 # quietly LABEL COMMAND...: output only when it fails.

@@ -24,7 +24,8 @@ class Usage(unittest.TestCase):
 
     def test_bad_usage(self):
         for script, arguments, words in (("run", ["atn_bench"], ["atn_bench", "attn_bench"]), ("run", [], ["Usage"]),
-                                         ("test", ["--preset", "fast"], ["fast", "release"]), ("test", ["--preset"], ["--preset"])):
+                                         ("test", ["--preset", "fast"], ["fast", "release"]),
+                                         ("test", ["--preset"], ["--preset"])):
             with self.subTest(script=script, arguments=arguments):
                 result = run(script, *arguments)
                 self.assertEqual(result.returncode, 2)
@@ -50,6 +51,37 @@ class Usage(unittest.TestCase):
             self.assertIn("libopenblas-dev", result.stderr)
             self.assertIn("apt-get install", result.stderr)
             self.assertNotIn("apt-get was called", result.stderr)
+
+    def optional(self, folder, apt_get, apt_cache="echo Package: $2", user=0):
+        """What ensure_optional_packages says and asks of apt-get where two packages are missing."""
+        log = pathlib.Path(folder) / "log"
+        for name, body in (("dpkg-query", "exit 1"), ("id", f"echo {user}"), ("sudo", "exit 1"),
+                           ("find", "echo one_Packages"), ("apt-cache", apt_cache),
+                           ("apt-get", f"echo \"$@\" >>{log}; {apt_get}")):
+            path = pathlib.Path(folder) / name
+            path.write_text("#!/bin/sh\n" + body + "\n")
+            path.chmod(0o755)
+        command = f". {SOURCE}/scripts/lib/common.sh; ensure_optional_packages one two; echo went on"
+        result = subprocess.run(["bash", "-u", "-c", command], capture_output=True, text=True, check=False, timeout=60,
+                                env=dict(os.environ, PATH=folder + ":" + os.environ["PATH"]), stdin=subprocess.DEVNULL)
+        self.assertEqual((result.returncode, result.stdout), (0, "went on\n"))
+        return result.stderr, log.read_text() if log.exists() else ""
+
+    def test_optional_packages_are_installed_or_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            said, asked = self.optional(folder, "exit 0")
+            self.assertEqual(said, "Installing: one two\n")
+            self.assertEqual(asked, "".join(f"install -y --no-install-recommends {name}\n" for name in ("one", "two")))
+        with tempfile.TemporaryDirectory() as folder:
+            said, _ = self.optional(folder, 'case "$*" in *two) exit 100 ;; esac')
+            self.assertIn("Not installed, so that tests which need it skip: two\n", said)
+        with tempfile.TemporaryDirectory() as folder:
+            said, asked = self.optional(folder, "exit 0", apt_cache="exit 100")
+            self.assertIn("skip: one two\n", said)
+            self.assertEqual(asked, "")
+        with tempfile.TemporaryDirectory() as folder:
+            said, asked = self.optional(folder, "exit 0", user=1000)
+            self.assertEqual((said, asked), ("Not installed, so that tests which need it skip: one two\n", ""))
 
 
 if __name__ == "__main__":

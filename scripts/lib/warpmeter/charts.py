@@ -1,16 +1,20 @@
 """Charts as plain data: what svg.py and png.py draw. Which charts a study gets is decided by its columns' names."""
 
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from warpmeter import axes, fields, numerals
 from warpmeter.study import is_bytes
 
 MAX_PANELS = 24
 MAX_SERIES = 12
-MAX_POINTS = 200
+MAX_POINTS = 100
+MAX_CATEGORIES = 24
 
 #: Statuses of rows whose place in a picture is its top edge: there is no figure, and that is a finding.
 MARKED = ("oom", "mismatch", "error", "crashed", "timeout", "interrupted", "unknown")
+
+#: What the field calls bandwidths of a collective: no phases, for all that they stand before the unit.
+BANDWIDTHS = ("algo", "algbw", "busbw")
 
 _PHASES = {"fwd": "Forward", "bwd": "Backward", "fwd_bwd": "Forward and backward", "optim": "Optimizer", "": ""}
 _MEMORY = {"peak_mem": "peak memory", "reserved_mem": "reserved memory"}
@@ -101,6 +105,12 @@ def phase_title(phase):
 
 def charted_fields(study):
     """The columns that get a chart, by kind: medians, and of bandwidths that say the same the first."""
+    if study.charted is None:
+        study.charted = _charted_fields(study)
+    return study.charted
+
+
+def _charted_fields(study):
     parsed = [fields.parse(column) for column in study.columns]
     parsed = [
         field
@@ -114,7 +124,7 @@ def charted_fields(study):
         if field.kind == "bandwidth":
             if field.phase in speeds and field.phase not in memory_bound:
                 continue  # the speed says it
-            what = "" if field.phase in ("algo", "algbw", "busbw") else field.phase
+            what = "" if field.phase in BANDWIDTHS else field.phase
             if bandwidth_of.setdefault(what, field.name) != field.name:
                 continue
         kept.append(field)
@@ -137,7 +147,7 @@ def metric_title(field):
         words = f"{phase_title(field.phase)} {_MEMORY.get(field.what, field.what.replace('_', ' '))}".strip()
     elif field.kind == "rate":
         words = f"{field.phase.replace('_', ' ')} per second"
-    elif field.kind == "bandwidth" and field.phase in ("algo", "algbw", "busbw"):
+    elif field.kind == "bandwidth" and field.phase in BANDWIDTHS:
         words = "Bandwidth" if field.phase != "busbw" else "Bus bandwidth"
     else:
         words = f"{phase_title(field.phase)} {_WORDS[field.kind]}".strip()
@@ -180,24 +190,27 @@ def of_study(study, looks):
 def _chart(study, field, looks):
     scale, unit = unit_scale(field)
     panels, values, xs = [], [], []
-    by_panel = {}
-    for entry in study.entries:
-        by_panel.setdefault(entry.panel, {}).setdefault(entry.series, []).append(entry)
-    dropped_series = 0
+    more_panels = more_series = 0
     for key in study.panels:
-        series = []
-        for series_key, entries in by_panel[key].items():
-            drawn = _series(study, field, scale, entries, series_key, looks)
-            if drawn.points or drawn.missing:
-                series.append(drawn)
-        dropped_series = max(dropped_series, len(series) - MAX_SERIES)
-        series = series[:MAX_SERIES]
-        if not any(each.points for each in series):
+        if len(panels) == MAX_PANELS:
+            more_panels += 1
             continue
-        lines = _ceilings(by_panel[key], field) if field.kind in ("speed", "bandwidth") else []
-        panels.append(Panel(study.panel_title(key), series, lines))
-    left_out = _left_out(len(panels) - MAX_PANELS, dropped_series)
-    panels = panels[:MAX_PANELS]
+        by_series = {}
+        for entry in study.by_panel[key]:
+            by_series.setdefault(entry.series, []).append(entry)
+        series, drawn = [], []
+        for series_key, entries in by_series.items():
+            if len(series) == MAX_SERIES:
+                break
+            each = _series(study, field, scale, entries, series_key, looks)
+            if each.points or each.missing:
+                series.append(each)
+                drawn += entries
+        more_series = max(more_series, len(by_series) - MAX_SERIES)
+        if any(each.points for each in series):
+            lines = _ceilings(drawn, field) if field.kind in ("speed", "bandwidth") else []
+            panels.append(Panel(study.panel_title(key), series, lines))
+    left_out = _left_out(more_panels, more_series, len(study.categories or ()) - MAX_CATEGORIES)
     for panel in panels:
         for series in panel.series:
             values += [point.y for point in series.points]
@@ -225,7 +238,7 @@ def _chart(study, field, looks):
 
 
 def _measure(field, unit):
-    return "median, " if field.kind == "time" else f"{unit}, " if field.kind != "bytes" else ""
+    return "median, " if field.kind == "time" else f"{unit}, " if field.kind in ("speed", "bandwidth") else ""
 
 
 def readable(unit, highest):
@@ -245,40 +258,34 @@ def scaled(panel, factor):
 
 
 def x_axis(study, xs):
+    there = set(xs)
     if study.categories is not None:
-        return axes.CategoryAxis([category for category in study.categories if category in set(xs)])
-    return (
-        axes.ValueAxis(xs, study.axis_text)
-        if len(set(xs)) <= 40
-        else axes.LogAxis.around(xs, "bytes" if is_bytes(study.axis) else "", 2)
-    )
+        return axes.CategoryAxis([category for category in study.categories[:MAX_CATEGORIES] if category in there])
+    if len(there) <= 40:
+        return axes.ValueAxis(there, study.axis_text)
+    return axes.LogAxis.around(there, "bytes" if is_bytes(study.axis) else "", 2)
 
 
 def _series(study, field, scale, entries, series_key, looks):
     points, missing = {}, {}
     for entry in entries:
         x = entry.x
-        if x is None or (study.categories is None and not x > 0):
+        if x is None or (study.place(x) >= MAX_CATEGORIES if study.categories is not None else not x > 0):
             continue
         value = entry.row.number(field.name)
         if value is not None and value > 0:
             points[x] = Point(x, value * scale, _point_text(study, field, entry, value))
         elif entry.row.status in MARKED and _concerns(entry.row, field):
-            missing[x] = Missing(
-                x,
-                entry.row.status,
-                f"{study.series_labels[series_key]}, {study.axis} "
-                f"{study.axis_text(x)}: {entry.row.status}, {entry.row.reason}",
-            )
-    order = (lambda mark: study.categories.index(mark.x)) if study.categories is not None else (lambda mark: mark.x)
-    points = sorted(points.values(), key=order)
+            missing[x] = Missing(x, entry.row.status, f"{_name(study, entry)}: {entry.row.status}, {entry.row.reason}")
+    points = sorted(points.values(), key=lambda mark: study.place(mark.x))
     if len(points) > MAX_POINTS:
         points = points[:: len(points) // MAX_POINTS + 1] + points[-1:]
+    # Where the axis names the series its ticks do.
     return Series(
-        study.series_labels[series_key],
+        "" if study.axis in study.series_keys else study.series_labels[series_key],
         looks[series_key],
         points,
-        sorted(missing.values(), key=order)[:MAX_POINTS],
+        sorted(missing.values(), key=lambda mark: study.place(mark.x))[:MAX_POINTS],
         study.categories is None,
     )
 
@@ -308,20 +315,22 @@ def _point_text(study, field, entry, value):
     kernel = row.figures.get("kernel" if field.phase in ("", "fwd") else prefix + "kernel")
     if isinstance(kernel, str) and kernel:
         about.append(kernel)
-    return (
-        f"{study.series_labels[entry.series]}, {study.axis} {study.axis_text(entry.x)}: "
-        f"{figure_text(field, value)}" + (f" ({', '.join(about)})" if about else "")
-    )
+    return f"{_name(study, entry)}: {figure_text(field, value)}" + (f" ({', '.join(about)})" if about else "")
 
 
-def _ceilings(by_series, field):
-    """The ceilings that the rows of a panel were held against, as level lines."""
+def _name(study, entry):
+    """What a mark stands for: "flash, seq_len 4096"."""
+    label = study.series_labels[entry.series]
+    return label if study.axis in study.series_keys else f"{label}, {study.axis} {study.axis_text(entry.x)}"
+
+
+def _ceilings(entries, field):
+    """The ceilings that rows of a panel were held against, as level lines."""
     lines = {}
-    for entries in by_series.values():
-        for entry in entries:
-            for line in row_ceilings(entry, field.phase):
-                if line.kind == field.kind:
-                    lines.setdefault(line.text, Line([(None, line.rate)], line.text))
+    for entry in entries:
+        for line in row_ceilings(entry, field.phase):
+            if line.kind == field.kind:
+                lines.setdefault(line.text, Line([(None, line.rate)], line.text))
     return list(lines.values())[:4]
 
 
@@ -360,10 +369,14 @@ def speed_text(tflops):
     return f"{numerals.significant(tflops * factor)} {unit}"
 
 
-def _left_out(panels, series) -> Optional[str]:
+def _left_out(panels, series, categories):
     said = []
     if panels > 0:
         said.append(f"{numerals.count(panels, 'more panel')} left out: narrow the sweep, or give fewer files")
     if series > 0:
-        said.append(f"panels show {MAX_SERIES} series, up to {numerals.count(series, 'more one')} left out")
+        said.append(f"panels show {MAX_SERIES} series, {numerals.count(series, 'more one')} at most left out")
+    if categories > 0:
+        said.append(
+            f"the first {MAX_CATEGORIES} along the axis are shown, {numerals.count(categories, 'more one')} left out"
+        )
     return "; ".join(said)

@@ -80,10 +80,12 @@ def _fastest(whole, panel, field):
     for entry in whole.by_panel[panel]:
         time = entry.row.number(field.name)
         if time and entry.x is not None:
-            at.setdefault(entry.x, {})[entry.series] = (time, entry.row.number(f"{field.phase}_noise") or 0.0)
+            at.setdefault(whole.where(entry), {})[entry.series] = (
+                time,
+                entry.row.number(f"{field.phase}_noise") or 0.0,
+            )
     ranges = []  # [winner or None where even, [places], [ratios]]
-    order = whole.categories.index if whole.categories is not None else float
-    for x in sorted(at, key=order):
+    for x in sorted(at, key=whole.place if len(at) > 1 else None):
         ranked = sorted(at[x].items(), key=lambda item: item[1][0])
         if len(ranked) < 2:
             continue
@@ -141,7 +143,7 @@ def _troubles(whole):
         places = list(dict.fromkeys(entry.x for entry in entries if entry.x is not None))
         panels = list(dict.fromkeys(entry.panel for entry in entries))
         where = whole.series_labels[series]
-        if places:
+        if places and whole.axis not in whole.series_keys:
             texts = [whole.axis_text(x) for x in places]
             where += f", {whole.axis} {numerals.listed(texts[:6]) if len(texts) <= 6 else f'{texts[0]} to {texts[-1]}'}"
         if whole.panel_keys and len(panels) < len(whole.panels):

@@ -99,7 +99,7 @@ def _study_sections(whole, key):
         mine = [roof] if kind == "roofline" and roof else [chart for chart in drawn if chart.kind == kind]
         if mine:
             most = max(len(chart.panels) for chart in mine)
-            inner = "".join(_chart(chart, f"{key}-{chart.key}") for chart in mine)
+            inner = "".join(_chart(chart, f"{key}-{chart.key}", heading) for chart in mine)
             layout = "roofs" if kind == "roofline" else f"n{min(most, 4)}"
             sections.append((kind, heading, f'{legend}<div class="charts {layout}">{inner}</div>'))
     sections.append(("tables", "Tables", _tables(whole)))
@@ -170,13 +170,13 @@ def _legend(whole, looks, drawn):
     return f'<ul class="legend" aria-label="Legend">{items}</ul>'
 
 
-def _chart(chart, key):
+def _chart(chart, key, section):
     figures = []
     for index, panel in enumerate(chart.panels):
         caption = f"<figcaption>{escape(panel.title)}</figcaption>" if panel.title else ""
         figures.append(f'<figure class="{chart.kind}">{caption}{svg.panel(chart, index, f"{key}-{index}")}</figure>')
     left_out = f'<p class="fine">{escape(chart.left_out)}</p>' if chart.left_out else ""
-    heading = "" if chart.kind == "roofline" else f'<h3 id="{key}">{escape(chart.title)}</h3>'
+    heading = "" if chart.title == section else f'<h3 id="{key}">{escape(chart.title)}</h3>'
     return (
         f'<div class="chart">{heading}<p class="subtitle">{escape(chart.subtitle)}</p>'
         f'<div class="panels">{"".join(figures)}</div>{left_out}</div>\n'

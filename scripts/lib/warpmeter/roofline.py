@@ -3,6 +3,7 @@
 from warpmeter import axes, charts, numerals, study
 from warpmeter.charts import Chart, Line, Panel, Point, Series
 
+_MAX_TRACKS = 60
 _SPLIT = ("device", "dtype", "precision")
 _MATMUL = {
     "fp32": "matmul_fp32_tflops",
@@ -41,11 +42,17 @@ def of_study(whole, looks):
     phases = [column[: -len("_flops")] for column in whole.columns if column.endswith("_flops")]
     contents = {}
     for entry in whole.entries:
-        content = contents.setdefault(tuple(entry.values[name] for name in split), _Content())
+        key = tuple(entry.values[name] for name in split)
+        if key not in contents and len(contents) == charts.MAX_PANELS:
+            continue
+        content = contents.setdefault(key, _Content())
         for phase in phases:
             flops, moved = entry.row.number(f"{phase}_flops"), entry.row.number(f"{phase}_bytes")
             speed = entry.row.number(f"{phase}_tflops")
-            if flops and moved and speed:
+            track = (entry.series, entry.panel, phase)
+            if track not in content.tracks and len(content.tracks) == _MAX_TRACKS:
+                continue
+            if flops and moved and speed and len(content.tracks.get(track, ())) < charts.MAX_POINTS:
                 at = f"{whole.axis} {whole.axis_text(entry.x)}" if whole.axis else ""
                 words = [
                     whole.series_labels[entry.series],
@@ -57,9 +64,7 @@ def of_study(whole, looks):
                     f"{', '.join(word for word in words if word)}: {charts.speed_text(speed)} at "
                     f"{numerals.significant(flops / moved, 3)} FLOP per byte"
                 )
-                content.tracks.setdefault((entry.series, entry.panel, phase), []).append(
-                    Point(flops / moved, speed, text, phase != phases[0])
-                )
+                content.tracks.setdefault(track, []).append(Point(flops / moved, speed, text, phase != phases[0]))
                 content.add_ceilings(entry, phase)
     contents = {
         key: content for key, content in contents.items() if content.tracks and content.compute and content.memory
@@ -107,8 +112,8 @@ def _series(whole, content, looks):
     for track, points in content.tracks.items():
         label = whole.series_labels[track[0]] if best[track[0]][1] == track else ""
         ordered = sorted(points, key=lambda point: point.x)
-        series.append(Series(label, looks[track[0]], ordered[: charts.MAX_POINTS], [], joined=True))
-    return series[: 4 * charts.MAX_SERIES]
+        series.append(Series(label, looks[track[0]], ordered, [], joined=True))
+    return series
 
 
 def _roofs(content, x_axis, y_axis):

@@ -113,6 +113,8 @@ class Study:
         self.constants = {name: distinct[name][0] for name in names if len(distinct[name]) == 1 and name not in _NEVER}
         free = [name for name in varying if name != self.axis]
         chosen = [name for name in _SERIES if name in free][:1]
+        if self.axis in _SERIES:  # side by side along the axis, each in its colour
+            chosen = [self.axis]
         self.series_keys = chosen + [name for name in ("run",) if name in free]
         if not chosen and self.axis and "impl" in self.constants:
             self.series_keys = ["impl", *self.series_keys]
@@ -145,6 +147,8 @@ class Study:
         self.series_labels = {
             key: self._series_label(key) for key in dict.fromkeys(entry.series for entry in self.entries)
         }
+        self.charted = None  # charts.charted_fields keeps them here
+        self._places = {category: index for index, category in enumerate(self.categories or ())}
         self.columns = list(dict.fromkeys(column for file in files for column in file.columns))
 
     def _series_label(self, key):
@@ -153,6 +157,14 @@ class Study:
 
     def panel_title(self, panel):
         return titled(zip(self.panel_keys, panel))
+
+    def where(self, entry):
+        """What rows share that are compared: their place on the axis, unless they are side by side along it."""
+        return "" if self.axis in self.series_keys else entry.x
+
+    def place(self, x):
+        """What places on the axis are sorted by."""
+        return self._places[x] if self.categories is not None else x
 
     def axis_text(self, x):
         """A place on the axis, for tables and sentences."""

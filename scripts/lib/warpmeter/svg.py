@@ -11,7 +11,7 @@ _FONT = 11
 #: Average advance of the page's fonts at _FONT, a little generous.
 _ADVANCE = 0.6 * _FONT
 _SIZE = (340, 250)
-_SIZE_ROOFLINE = (420, 300)
+_SIZE_ROOFLINE = (360, 270)
 _COLOURS, _DASHES = 8, 4
 
 #: Half-size 4.2 markers around 0, 0; equal in area to the eye.
@@ -119,7 +119,7 @@ def _description(chart, this):
     """What a reader who does not see the plot gets: each series' ends."""
     said = [f"{chart.subtitle}, against {chart.x_label}."]
     for series in this.series:
-        if series.label and series.points:
+        if series.points and (series.label or not series.joined):
             ends = [series.points[0].text] + ([series.points[-1].text] if len(series.points) > 1 else [])
             said.append("; ".join(ends) + ".")
         said += [f"{missing.text}." for missing in series.missing[:4]]

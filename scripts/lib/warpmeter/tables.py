@@ -55,12 +55,12 @@ def _order(whole):
     if whole.axis is None:
         return lambda entry: 0
     if whole.categories is not None:
-        return lambda entry: whole.categories.index(entry.x)
+        return lambda entry: whole.place(entry.x)
     return lambda entry: (entry.x is None, entry.x or 0)
 
 
 def _table(whole, title, entries, left_out):
-    places = [name for name in (whole.axis, *whole.series_keys) if name]
+    places = [name for name in dict.fromkeys((whole.axis, *whole.series_keys)) if name]
     rest = [
         name
         for name in whole.entries[0].values
@@ -106,7 +106,8 @@ def _figure_columns(whole, entries):
     for phase in phases:
         mine = [field for field in parsed if field.phase == phase and field.kind in _KINDS]
         for field in sorted(mine, key=lambda field: _KINDS.index(field.kind)):
-            columns.append(Column(field.name, charts.phase_title(phase), _heading(field), True))
+            group = "" if phase in charts.BANDWIDTHS else charts.phase_title(phase)
+            columns.append(Column(field.name, group, _heading(field), True))
     columns += [
         Column(field.name, "", field.name.replace("_", " "), True)
         for field in parsed
@@ -127,7 +128,7 @@ def _heading(field):
         ) + f" {unit}"
     if field.kind == "rate":
         return "per second"
-    return unit
+    return f"{field.phase} {unit}" if field.phase in charts.BANDWIDTHS else unit
 
 
 def figure(name, value):
@@ -167,7 +168,7 @@ def _best(whole, entries):
         at = {}
         for entry in entries:
             if entry.row.number(field.name):
-                at.setdefault(entry.x, []).append(entry.row)
+                at.setdefault(whole.where(entry), []).append(entry.row)
         for rows in at.values():
             if len(rows) > 1:
                 found.add((id(min(rows, key=lambda row: row.number(field.name))), field.name))

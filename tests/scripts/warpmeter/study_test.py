@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""Which field is the axis, which tells series apart, which panels; and what is said to be fastest."""
+
+import json
+import os
+import pathlib
+import sys
+import unittest
+
+sys.path[:0] = [str(pathlib.Path(os.environ["WARPMETER_SOURCE"]) / "scripts/lib"), str(pathlib.Path(__file__).parent)]
+import report_samples  # noqa: E402
+
+from warpmeter import charts, findings, results, roofline, study  # noqa: E402
+
+
+def placed(*documents):
+    files = [
+        results.parse(json.dumps(document).encode(), f"{number}.json")[0] for number, document in enumerate(documents)
+    ]
+    return study.studies(files)
+
+
+def rows(*configurations, **figures):
+    return [{**each, **figures, "status": "ok", "reason": None, "rerun": "x"} for each in configurations]
+
+
+def of(configurations, **figures):
+    keys = list(configurations[0])
+    return placed(report_samples.document("attn_bench", keys, rows(*configurations, **figures)))[0]
+
+
+class Placing(unittest.TestCase):
+    def test_attention(self):
+        whole = placed(report_samples.attention())[0]
+        self.assertEqual((whole.axis, whole.series_keys), ("seq_len", ["impl"]))
+        self.assertEqual(
+            [whole.panel_title(panel) for panel in whole.panels],
+            ["fp32 · d_model 64", "fp32 · d_model 128", "bf16 · d_model 64", "bf16 · d_model 128"],
+        )
+        # head_dim follows from d_model, kv_len from seq_len; what a row timed makes no panels.
+        self.assertEqual(whole.constants["kv_len"], "kv_len = seq_len")
+        self.assertNotIn("pass", whole.constants)
+
+    def test_tokens_in_all(self):
+        whole = of([{"impl": "flash", "batch": 16384 // length, "seq_len": length} for length in (512, 1024, 4096)])
+        self.assertEqual(whole.axis, "seq_len")
+        self.assertEqual(whole.constants["batch"], "batch = 16384 / seq_len")
+        self.assertEqual(len(whole.panels), 1)
+
+    def test_decode_goes_along_kv_len(self):
+        whole = of([{"impl": "flash", "seq_len": 1, "kv_len": length} for length in (1024, 2048)])
+        self.assertEqual(whole.axis, "kv_len")
+
+    def test_an_axis_needs_two_places(self):
+        whole = of([{"impl": name, "seq_len": 1024} for name in ("naive", "flash")])
+        self.assertEqual((whole.axis, whole.categories), ("impl", ["naive", "flash"]))
+        whole = of([{"impl": "flash", "seq_len": 1024}])
+        self.assertIsNone(whole.axis)
+
+    def test_collectives(self):
+        whole = placed(report_samples.collectives())[0]
+        self.assertEqual((whole.axis, whole.series_keys, whole.panel_keys), ("bytes", ["target"], ["world_size"]))
+        self.assertEqual(whole.axis_text(2.0**20), "1 MiB")
+        self.assertEqual([chart.title for chart in charts.of_study(whole, charts.styles(whole))], ["Time", "Bandwidth"])
+
+    def test_names_along_the_axis(self):
+        whole = placed(report_samples.model())[0]
+        self.assertEqual(
+            (whole.axis, whole.categories, whole.series_keys),
+            ("size", ["small", "medium", "large", "xl"], ["structure"]),
+        )
+
+    def test_sizes_as_texts(self):
+        for text, number in (("4 KiB", 4096), ("1MB", 2**20), ("512", 512), ("2GB", 2**31), ("12B", 12)):
+            self.assertEqual(study.as_number(text), number)
+        for text in ("", "MB", "-1", "1.5.2", "1e3", None, True, float("inf"), 1e25, [1]):
+            self.assertIsNone(study.as_number(text))
+
+    def test_two_devices_are_panels(self):
+        other = report_samples.attention(device={"cpu": "Xeon", "cores": 16})
+        whole = placed(report_samples.attention(), other)[0]
+        self.assertEqual(whole.panel_keys, ["device", "dtype", "d_model"])
+        self.assertEqual(whole.series_keys, ["impl"])
+
+    def test_two_runs_are_series_of_one_colour(self):
+        other = report_samples.attention()
+        other["version"]["git_sha"] = "f" * 40
+        whole = placed(report_samples.attention(), other)[0]
+        self.assertEqual(whole.series_keys, ["impl", "run"])
+        looks = charts.styles(whole)
+        by_label = {whole.series_labels[key]: look for key, look in looks.items()}
+        first, second = by_label["flash, 0123456789"], by_label["flash, ffffffffff"]
+        self.assertEqual(first.colour, second.colour)
+        self.assertNotEqual(first.variant, second.variant)
+        self.assertNotEqual(by_label["flash, 0123456789"].colour, by_label["naive, 0123456789"].colour)
+
+    def test_files_that_add_implementations_are_one_sweep(self):
+        peers = report_samples.attention()
+        for row in peers["rows"]:
+            row["impl"] = "pytorch_" + row["impl"]
+        whole = placed(report_samples.attention(), peers)[0]
+        self.assertEqual(whole.series_keys, ["impl"])
+        self.assertEqual(len(whole.series_labels), 6)
+
+    def test_every_tool_has_its_study(self):
+        self.assertEqual(
+            [whole.tool for whole in placed(report_samples.attention(), report_samples.model())],
+            ["attn_bench", "e2e_bench"],
+        )
+
+
+class Charts(unittest.TestCase):
+    def test_the_ceiling_that_a_row_was_held_against(self):
+        whole = placed(report_samples.attention())[0]
+        names = {}
+        for entry in whole.entries:
+            for ceiling in charts.row_ceilings(entry, "fwd"):
+                names.setdefault((entry.row.config["impl"], entry.row.config["dtype"]), set()).add(ceiling.text)
+        self.assertEqual(names["flash", "fp32"] - {"read 4500 GB/s"}, {"matmul tf32 / 3 138 TFLOP/s"})
+        self.assertEqual(names["naive", "fp32"] - {"read 4500 GB/s"}, {"matmul fp32 52 TFLOP/s"})
+        self.assertEqual(names["flash", "bf16"] - {"read 4500 GB/s"}, {"matmul 16bit 800 TFLOP/s"})
+
+    def test_a_forward_alone_misses_no_backward(self):
+        document = report_samples.attention()
+        for row in document["rows"]:
+            if row["status"] == "oom":
+                row["pass"] = "fwd"
+        whole = placed(document)[0]
+        missing = {
+            chart.key: sum(len(series.missing) for panel in chart.panels for series in panel.series)
+            for chart in charts.of_study(whole, charts.styles(whole))
+        }
+        self.assertEqual(missing["fwd-ms"], 4 + 1)
+        self.assertEqual(missing["bwd-ms"], 1)
+
+    def test_a_slow_device_is_read_in_smaller_units(self):
+        document = report_samples.attention()
+        for row in document["rows"]:
+            for phase in ("fwd", "bwd"):
+                if row.get(phase + "_tflops"):
+                    row[phase + "_tflops"] /= 5000
+        whole = placed(document)[0]
+        speed = next(chart for chart in charts.of_study(whole, charts.styles(whole)) if chart.key == "fwd-tflops")
+        self.assertTrue(speed.subtitle.startswith("GFLOP/s"))
+
+    def test_roofline(self):
+        whole = placed(report_samples.attention())[0]
+        chart = roofline.of_study(whole, charts.styles(whole))
+        self.assertEqual([panel.title for panel in chart.panels], ["fp32", "bf16"])
+        memory, *compute = chart.panels[0].lines
+        self.assertEqual([line.text for line in compute], ["tf32 / 3 138", "fp32 52"])
+        self.assertEqual(memory.text, "read 4500 GB/s")
+        # The slope meets the highest roof where the rates balance.
+        self.assertAlmostEqual(memory.points[-1][0], 138e12 / 4500e9)
+        self.assertAlmostEqual(memory.points[-1][1], 138)
+        for panel in chart.panels:
+            for series in panel.series:
+                for point in series.points:
+                    self.assertLessEqual(point.y, 1.0001 * min(800, point.x * 4.5))
+        without = report_samples.attention()
+        del without["device"]["ceilings"]
+        for row in without["rows"]:
+            row.pop("fwd_bound_share", None)
+            row.pop("bwd_bound_share", None)
+        self.assertIsNone(roofline.of_study(placed(without)[0], charts.styles(placed(without)[0])))
+
+
+class Findings(unittest.TestCase):
+    def answers(self, times, noise=0.002):
+        """{impl: [ms at 256, 512, ...]} -> what is said of the forward."""
+        made = [
+            {"impl": impl, "seq_len": 256 * 2**index, "fwd_ms": value, "fwd_noise": noise}
+            for impl, values in times.items()
+            for index, value in enumerate(values)
+            if value is not None
+        ]
+        document = report_samples.document("attn_bench", ["impl", "seq_len"], rows(*made))
+        found = findings.of_study(placed(document)[0])
+        return found.answers[0].cells[0] if found.answers else None
+
+    def test_fastest(self):
+        self.assertEqual(self.answers({"naive": [2, 4], "flash": [1, 1]}), "flash, 2.0x to 4.0x")
+        self.assertEqual(
+            self.answers({"naive": [1, 4, 9], "flash": [2, 2, 3]}),
+            "naive at 256, 2.0x; flash from 512 to 1024, 2.0x to 3.0x",
+        )
+
+    def test_within_the_noise_is_even(self):
+        self.assertEqual(
+            self.answers({"naive": [1.0, 2], "flash": [1.005, 1]}), "flash and naive even at 256; flash at 512, 2.0x"
+        )
+        self.assertEqual(
+            self.answers({"naive": [1.08], "flash": [1.0], "fused": [9]}, noise=0.1), "flash and naive even"
+        )
+
+    def test_alone_at_a_place_wins_nothing(self):
+        self.assertEqual(self.answers({"naive": [2, None], "flash": [1, 1]}), "flash, 2.0x")
+        self.assertIsNone(self.answers({"naive": [2, None], "flash": [None, 1]}))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

@@ -70,8 +70,9 @@ std::int64_t lse_rest_bytes(const AttentionProblem& problem) {
 
 class FlashCuda final : public Implementation {
  public:
-  FlashCuda(std::string_view name, std::string_view description, bool two_pass)
-      : name_(name), description_(description), two_pass_(two_pass) {}
+  /// `shared_limit` 0: the device's.
+  FlashCuda(std::string_view name, std::string_view description, bool two_pass, std::size_t shared_limit = 0)
+      : name_(name), description_(description), two_pass_(two_pass), shared_limit_(shared_limit) {}
 
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] DeviceKind device_kind() const override { return DeviceKind::cuda; }
@@ -86,9 +87,8 @@ class FlashCuda final : public Implementation {
   [[nodiscard]] std::string kernel(const AttentionProblem& problem, Pass pass) const override {
     const int head_dim = static_cast<int>(problem.head_dim);
     const bool vector = vector_head_dim(problem);
-    return pass == Pass::forward
-               ? flash_sm80::forward_kernel(problem.dtype, head_dim, vector, flash_sm80::shared_memory_limit()).name
-               : backward_kernel(problem, vector).name;
+    return pass == Pass::forward ? flash_sm80::forward_kernel(problem.dtype, head_dim, vector, shared_limit()).name
+                                 : backward_kernel(problem, vector).name;
   }
 
   [[nodiscard]] ComputePath compute_path(const AttentionProblem& problem, Pass pass) const override {
@@ -131,7 +131,7 @@ class FlashCuda final : public Implementation {
                         rows_aligned(arguments.o, problem);
     params.vector = vector;
     if (saved != nullptr) params.lse_rest = saved->data();
-    flash_sm80::forward_kernel(problem.dtype, params.shape.head_dim, vector, flash_sm80::shared_memory_limit())
+    flash_sm80::forward_kernel(problem.dtype, params.shape.head_dim, vector, shared_limit())
         .launch(params, stream_of(context));
     return saved;
   }
@@ -186,13 +186,18 @@ class FlashCuda final : public Implementation {
 
   [[nodiscard]] const flash_sm80::BackwardKernel& backward_kernel(const AttentionProblem& problem, bool vector) const {
     const int head_dim = static_cast<int>(problem.head_dim);
-    const std::size_t limit = flash_sm80::shared_memory_limit();
+    const std::size_t limit = shared_limit();
     return two_pass_ ? flash_sm80::two_pass_kernel(problem.dtype, head_dim, limit)
                      : flash_sm80::backward_kernel(problem.dtype, head_dim, vector, limit);
   }
 
+  [[nodiscard]] std::size_t shared_limit() const {
+    return shared_limit_ > 0 ? shared_limit_ : flash_sm80::shared_memory_limit();
+  }
+
   std::string_view name_, description_;
   bool two_pass_;
+  std::size_t shared_limit_;
 };
 
 }  // namespace
@@ -212,6 +217,11 @@ const Implementation& flash_two_pass_cuda() {
   static const FlashCuda implementation("flash_two_pass", "flash forward; backward in two passes: dQ, then dK and dV",
                                         true);
   return implementation;
+}
+
+std::unique_ptr<Implementation> make_flash_sm80_cuda(bool two_pass, std::size_t shared_limit) {
+  return std::make_unique<FlashCuda>(two_pass ? "flash_two_pass" : "flash_sm80", "flash within less shared memory",
+                                     two_pass, shared_limit);
 }
 
 }  // namespace warpmeter::attention

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <memory>
+
 #include "kernels/attention/implementation.hpp"
 
 namespace warpmeter::attention {
@@ -30,5 +33,9 @@ namespace warpmeter::attention {
 /// recomputed in both (seven products a tile instead of five), no atomics: the same bits on every run. tf32 products
 /// for 16-bit types, whose elements are exact in it. In the backward three floats a query row, rows rounded up to 64.
 [[nodiscard]] const Implementation& flash_two_pass_cuda();
+
+/// flash_sm80 or flash_two_pass as on a device whose thread blocks have at most `shared_limit` bytes of shared memory
+/// (cuda/flash_sm80/kernels.hpp): tests run the tiles of other devices.
+[[nodiscard]] std::unique_ptr<Implementation> make_flash_sm80_cuda(bool two_pass, std::size_t shared_limit);
 
 }  // namespace warpmeter::attention

@@ -1,8 +1,11 @@
 
+#include "kernels/attention/flash_cuda.hpp"
+
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "kernels/attention/cuda/flash_sm80/kernels.hpp"
 #include "kernels/runtime/tensor.hpp"
 #include "tests/kernels/attention/conformance.hpp"
 
@@ -11,6 +14,28 @@ namespace {
 
 using namespace attention;               // NOLINT
 using namespace attention::conformance;  // NOLINT
+
+/// Every compiled head dim and the first one beyond it, in each type, aligned and not.
+std::vector<Case> cases_of_every_kernel() {
+  std::vector<Case> cases;
+  for (const std::int64_t head_dim : {8, 15, 24, 32, 33, 95, 100, 104, 129, 200, 255, 256}) {
+    for (const DType dtype : {DType::fp32, DType::tf32, DType::bf16, DType::fp16}) {
+      for (const bool causal : {true, false}) {
+        Case c;
+        c.problem.num_heads = 2;
+        c.problem.seq_len = 133;
+        c.problem.kv_len = 201;
+        c.problem.head_dim = head_dim;
+        c.problem.dtype = dtype;
+        c.problem.causal = causal;
+        c.problem.deterministic = causal;
+        c.layout = causal ? Layout::padded : Layout::bhsd;
+        cases.push_back(c);
+      }
+    }
+  }
+  return cases;
+}
 
 /// The suite's parts that a GPU has: a program in which one test skips counts as skipped.
 class FlashCudaConformance : public testing::TestWithParam<const char*> {
@@ -48,26 +73,9 @@ TEST_P(FlashCudaConformance, OutOfMemory) {
 TEST_P(FlashCudaConformance, Refusals) {
   check_refusals(subject);
 }
-/// Every compiled head dim and the first one beyond it, in each type, aligned and not.
+
 TEST_P(FlashCudaConformance, HeadDimsOfEveryKernel) {
-  std::vector<Case> cases;
-  for (const std::int64_t head_dim : {8, 15, 24, 32, 33, 95, 100, 104, 129, 200, 255, 256}) {
-    for (const DType dtype : {DType::fp32, DType::tf32, DType::bf16, DType::fp16}) {
-      for (const bool causal : {true, false}) {
-        Case c;
-        c.problem.num_heads = 2;
-        c.problem.seq_len = 133;
-        c.problem.kv_len = 201;
-        c.problem.head_dim = head_dim;
-        c.problem.dtype = dtype;
-        c.problem.causal = causal;
-        c.problem.deterministic = causal;
-        c.layout = causal ? Layout::padded : Layout::bhsd;
-        cases.push_back(c);
-      }
-    }
-  }
-  run_all(subject, cases);
+  run_all(subject, cases_of_every_kernel());
 }
 
 /// A problem whose kept and working memory is larger than what any segment of its operands has left.
@@ -117,6 +125,26 @@ TEST_P(FlashCudaConformance, OutOfMemoryInEachPass) {
   backward(saved.get());
   EXPECT_EQ(allocator.stats().current.allocated, held + plan.saved);
 }
+
+/// The tiles for devices with less shared memory, on this one.
+class FlashCudaSharedMemory : public testing::TestWithParam<std::size_t> {};
+
+TEST_P(FlashCudaSharedMemory, Conforms) {
+  for (const bool two_pass : {false, true}) {
+    const auto implementation = make_flash_sm80_cuda(two_pass, GetParam());
+    const Subject subject(*implementation);
+    if (!subject.missing().empty()) GTEST_SKIP() << subject.missing();
+    run_all(subject, head_dim_cases());
+    run_all(subject, value_cases());
+    run_all(subject, cases_of_every_kernel());
+    check_same_bits(subject);
+    check_memory_plan(subject);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FlashCudaSharedMemory,
+                         testing::Values(flash_sm80::kSharedBytesLeast, flash_sm80::kSharedBytesSm80),
+                         [](const auto& instance) { return std::to_string(instance.param / 1024) + "k"; });
 
 INSTANTIATE_TEST_SUITE_P(All, FlashCudaConformance, testing::Values("flash", "flash_two_pass"),
                          [](const auto& instance) { return std::string(instance.param); });

@@ -6,7 +6,7 @@ import types
 import unittest
 
 from common import ATTN_BENCH, run, strict
-from warpmeter_peers import samples, timing
+from warpmeter_peers import attention_case, attention_problem, ceilings, samples, timing
 from warpmeter_peers.samples import StoppingRule, percentile, summarize
 from warpmeter_peers.timing import CudaEventTimer, Interrupted, Phase, Sampler, SteadyTimer
 
@@ -284,6 +284,63 @@ class DeviceTime(unittest.TestCase):
     def test_never_zero(self):
         timer, _, _ = self.timer()
         self.assertEqual(timer.sample(Phase(lambda: None), 1), timing.EVENT_RESOLUTION_MS)
+
+
+class Figures(unittest.TestCase):
+    def test_memory_is_what_the_row_added(self):
+        counts = {"now": 100 << 20, "peak": 100 << 20}
+
+        def allocate(size):
+            counts["now"] += size
+            counts["peak"] = max(counts["peak"], counts["now"])
+
+        cuda = types.SimpleNamespace(memory_allocated=lambda: counts["now"],
+                                     max_memory_allocated=lambda: counts["peak"],
+                                     reset_peak_memory_stats=lambda: counts.update(peak=counts["now"]))
+        memory = attention_case.Memory(types.SimpleNamespace(cuda=cuda), True)
+        allocate(30 << 20)
+        allocate(-20 << 20)
+        self.assertEqual((memory.current(), memory.peak()), (10.0, 30.0))
+        memory.reset_peak()
+        allocate(5 << 20)
+        self.assertEqual(memory.peak(), 15.0)
+
+    def test_the_cpu_has_no_memory_figures(self):
+        memory = attention_case.Memory(None, False)
+        memory.reset_peak()
+        self.assertEqual((memory.current(), memory.peak()), (None, None))
+        self.assertEqual([attention_case.larger(*pair) for pair in ((None, 1), (2, None), (1, 2), (None, None))],
+                         [1, 2, 2, None])
+
+    def test_rates_and_bounds(self):
+        limits = types.SimpleNamespace(matmul_tflops=lambda dtype: 10.0, copy_gbps=lambda: 1000.0)
+        figures = {"fwd_ms": 2.0}
+        ceilings.add_rates(figures, "fwd", 1e10, 1e9, "fp32", limits)  # 1 ms of products, 1 ms of bytes
+        self.assertEqual((figures["fwd_tflops"], figures["fwd_gbps"], figures["fwd_bound_share"]), (5.0, 500.0, 0.5))
+        self.assertEqual(figures["fwd_bound"], "memory")
+        ceilings.add_rates(figures, "fwd", 1.5e10, 1e9, "fp32", limits)
+        self.assertEqual((figures["fwd_bound"], figures["fwd_bound_share"]), ("compute", 0.75))
+
+    def test_without_a_ceiling_there_is_no_bound(self):
+        limits = types.SimpleNamespace(matmul_tflops=lambda dtype: None, copy_gbps=lambda: 1000.0)
+        figures = {"bwd_ms": 2.0}
+        ceilings.add_rates(figures, "bwd", 1e10, 1e9, "fp32", limits)
+        self.assertEqual((figures["bwd_tflops"], figures["bwd_bound"], figures["bwd_bound_share"]), (5.0, None, None))
+
+    def test_predicted_bytes(self):
+        """What must be there at once, in tensors of 1 KiB and scores of 4 KiB."""
+        problem = attention_problem.Problem(1, 1, 1, 32, 32, 8, "fp32")
+        tensor, scores, mask, lse = 1024, 4096, 1024, 128
+
+        def predicted(impl, backward=True):
+            configuration = attention_problem.Configuration(impl, problem, True, backward)
+            found = attention_case.AttentionCase(configuration).predict()
+            return found.first_phase_bytes, found.peak_bytes
+
+        forward = 4 * tensor + mask + 2 * scores
+        self.assertEqual(predicted("pytorch_eager"), (forward, 8 * tensor + mask + 2 * scores))
+        self.assertEqual(predicted("pytorch_eager", False), (forward, forward))
+        self.assertEqual(predicted("pytorch_sdpa_flash"), (4 * tensor + lse, 8 * tensor + lse))
 
 
 if __name__ == "__main__":

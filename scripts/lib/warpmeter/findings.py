@@ -66,7 +66,8 @@ def opening(whole):
     compared = [value for value in dict.fromkeys(whole.series_labels.values()) if value]
     what = numerals.listed(compared[:8]) + (f" and {len(compared) - 8} more" if len(compared) > 8 else "")
     devices = numerals.listed(dict.fromkeys(file.device_name for file in whole.files))
-    days = list(dict.fromkeys(numerals.day(file.started_at) for file in whole.files if file.started_at))
+    starts = sorted(file.started_at for file in whole.files if file.started_at)
+    days = list(dict.fromkeys(map(numerals.day, starts)))
     when = f" on {days[0]}" if len(days) == 1 else f", {days[0]} to {days[-1]}" if days else ""
     counts = ", ".join(f"{number} {status}" for status, number in status_counts(whole))
     rows = numerals.count(len(whole.entries), "configuration")

@@ -256,31 +256,38 @@ def _marks(series, frame, covered):
 
 
 def _lane(this, frame):
-    """Marks at the top edge, side by side where several rows have no figure at the same place."""
+    """Marks at the top edge, side by side where several rows have no figure at one place, and what it means."""
     y = frame.lane + _LANE / 2 - 3
-    statuses = {missing.status for series in this.series for missing in series.missing}
-    parts = []
     at = {}
     for series in this.series:
         for missing in series.missing:
             at.setdefault(missing.x, []).append((series, missing))
-    leftmost = frame.right
-    for x, marks in at.items():
-        step = min(8.0, 40.0 / len(marks))
+    parts, groups = [], []  # groups: (left, right, word)
+    for x, marks in sorted(at.items(), key=lambda item: frame.x(item[0])):
+        step = min(9.0, 40.0 / len(marks))
         first = frame.x(x) - step * (len(marks) - 1) / 2
         first = min(max(first, frame.left + 4), frame.right - 4 - step * (len(marks) - 1))
-        leftmost = min(leftmost, first)
         for index, (series, missing) in enumerate(marks):
-            parts.append(
-                f'<path class="cross {classes(series.style)}" transform="translate('
-                f'{_n(first + step * index)} {_n(y)})" d="{_CROSS}"><title>{escape(missing.text)}</title></path>'
-            )
-    word = statuses.pop() if len(statuses) == 1 else "failed" if statuses else ""
-    if word:
-        if text_width(word) + 12 < leftmost - 5 - frame.left:
-            parts.append(f'<text class="lane end" x="{_n(leftmost - 9)}" y="{_n(y + 3.6)}">{escape(word)}</text>')
-        else:
-            parts.append(f'<text class="lane end" x="{_n(frame.left - 6)}" y="{_n(y + 3.6)}">{escape(word)}</text>')
+            place = f"translate({_n(first + step * index)} {_n(y)})"
+            parts.append(f'<path class="cross {classes(series.style)}" transform="{place}" d="{_CROSS}">')
+            parts.append(f"<title>{escape(missing.text)}</title></path>")
+        statuses = {missing.status for _, missing in marks}
+        groups.append(
+            (first - 5, first + step * (len(marks) - 1) + 5, statuses.pop() if len(statuses) == 1 else "failed")
+        )
+    # A word left of its marks, else right of them; one that has no room is in the legend and in the marks' titles.
+    taken = [(left, right) for left, right, _ in groups]
+    said = None
+    for left, right, word in groups:
+        width = text_width(word)
+        for start, anchor in ((left - 4 - width, "end"), (right + 4, "start")):
+            free = all(start + width < other or start > end for other, end in taken)
+            if word != said and free and start >= 2 and start + width <= frame.width - 2:
+                x = start + width if anchor == "end" else start
+                parts.append(f'<text class="lane {anchor}" x="{_n(x)}" y="{_n(y + 3.6)}">{escape(word)}</text>')
+                taken.append((start, start + width))
+                said = word
+                break
     return parts
 
 

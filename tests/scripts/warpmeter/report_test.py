@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -243,6 +244,16 @@ class Options(Case):
 
     def test_help(self):
         self.assertIn("scripts/report - -o page.html", self.made("--help"))
+
+    def test_the_commands_of_the_readme(self):
+        from warpmeter import report as module
+
+        blocks = re.findall(r"```bash\n(.*?)```", (SOURCE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+        commands = re.findall(r"^.*?scripts/report (.*)$", "\n".join(blocks), re.MULTILINE)
+        self.assertEqual(len(commands), 4)
+        for command in commands:
+            options = module.parse_arguments(shlex.split(command))
+            self.assertTrue(options.output or options.md or options.png)
 
     def test_bad_usage_is_one_line(self):
         self.refused(words=["FILE"])

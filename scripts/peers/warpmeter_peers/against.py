@@ -7,6 +7,7 @@ from .samples import median
 from .tables import label
 
 PHASES = ("fwd", "bwd")
+MOST_DIFFERENCE = 0.1  # of a ratio between rounds before that is said
 _SHAPE = ("dtype", "batch", "num_heads", "num_kv_heads", "head_dim", "seq_len", "kv_len", "causal", "deterministic",
           "pass")
 
@@ -118,6 +119,16 @@ class Pair:
     def ratios(self, phase):
         return [value for value in (self.ratio(phase, problem) for problem in self.problems) if value]
 
+    def disagreements(self):
+        """(how many ratios differ between the rounds by more than MOST_DIFFERENCE, of how many)."""
+        apart = of = 0
+        for phase in PHASES:
+            for problem in self.problems:
+                found = list(filter(None, (self.ratio(phase, problem, index) for index in range(self.rounds))))
+                of += len(found) > 1
+                apart += len(found) > 1 and max(found) > (1 + MOST_DIFFERENCE) * min(found)
+        return apart, of
+
     def lines(self):
         """The pair's table with its title."""
         varying = shape_columns(self.problems)
@@ -164,4 +175,8 @@ def ratio_text(rounds, row_keys, pairs=None):
         means.append(line)
     header = ["PyTorch", "over"] + [f"{phase} {what}" for phase in PHASES for what in ("mean", "least", "rows")]
     blocks.append("\n".join(["### Geometric means", ""] + table(header, means, [False, False] + [True] * 6)))
+    apart, of = (sum(counts) for counts in zip(*(pair.disagreements() for pair in measured)))
+    if apart:
+        blocks.append(f"{apart} of {of} ratios differ by more than {MOST_DIFFERENCE:.0%} between the rounds: the "
+                      "machine was not quiet, or samples too few (--max-time, --steps).")
     return "## Ratios (above 1: PyTorch takes longer)\n\n" + "\n\n".join(blocks) + "\n"

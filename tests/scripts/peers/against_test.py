@@ -64,6 +64,15 @@ class Ratios(unittest.TestCase):
         self.assertEqual(pair.ratio("fwd", problem), 3.0)
         self.assertEqual([pair.ratio("fwd", problem, index) for index in (0, 1)], [4.0, 8.0 / 3.0])
 
+    def test_rounds_that_disagree_are_said(self):
+        def rounds(*theirs):
+            return [([row("a", 1, 1.0, 1.0)], [row("b", 1, ms, 1.0)]) for ms in theirs]
+
+        self.assertNotIn("differ", against.ratio_text(rounds(1.0, 1.09), KEYS))
+        self.assertIn("1 of 2 ratios differ by more than 10% between the rounds",
+                      against.ratio_text(rounds(1.0, 1.11), KEYS))
+        self.assertNotIn("differ", against.ratio_text(rounds(1.0), KEYS))
+
     def test_a_round_without_a_time(self):
         rounds = [([row("a", 1, 1.0)], [row("b", 1, status="oom")]), ([row("a", 1, 3.0)], [row("b", 1, 8.0)])]
         pair = against.Pair("a", "b", rounds, KEYS)

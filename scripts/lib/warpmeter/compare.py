@@ -11,9 +11,9 @@ _RULE = """the rule:
   A ratio is the new median over the base median. Its uncertainty is what two runs of one program may differ by, at
   95%: from how well each run's samples tell their median, half of each run's noise, and 0.4% a run for clocks and
   temperature; widened by what the two runs' clocks differ.
-    SLOWER   more than 2% (--effect), more than the uncertainty, and the shortest samples say so too
+    SLOWER   more than 3% (--effect), more than the uncertainty, and the shortest samples say so too
     FASTER   the same the other way
-    SAME     within 2%, and sure to 5%
+    SAME     within 3%, and sure to 5%
     UNCLEAR  anything else: more samples, or a quieter machine, would tell
     LOST, GAINED   only one of the two has a time
 

@@ -172,8 +172,12 @@ void judge_ceilings(const Facts& facts, Findings& found) {
     const std::string both = fmt::format("{} is {:.4g} {}, {:.0f}% of the {} {:.4g}", ceiling.name, ceiling.measured,
                                          unit, 100 * share, on_cpu ? "computed" : "datasheet's", *ceiling.datasheet);
     if (share < low) {
-      found.add(Severity::warning, "ceiling_low", facts.device, both + ": less than a machine that is well gives",
-                "look at the findings above (clocks, power, other users); then run it again");
+      // What a virtual machine calls a core may be half of one, and others may have it at the moment.
+      const bool made_up = on_cpu && facts.host.virtual_machine;
+      found.add(made_up ? Severity::note : Severity::warning, "ceiling_low", facts.device,
+                both + ": less than a machine that is well gives",
+                made_up ? "a virtual machine's cores may be threads, and shared: run it again to see how steady it is"
+                        : "look at the findings above (clocks, power, other users); then run it again");
     } else if (share > kImpossible) {
       found.add(Severity::note, "ceiling_high", facts.device, both + ": the clock was above the one that is assumed",
                 on_cpu ? "turbo, or a virtual machine that does not show its clock"

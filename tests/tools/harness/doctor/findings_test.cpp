@@ -238,6 +238,10 @@ TEST(Findings, OfCeilings) {
   EXPECT_EQ(ids(judge(facts)), "");
   facts.ceilings = {{"matmul_fp32_tflops", 49, 100.0}};
   EXPECT_EQ(ids(judge(facts)), "ceiling_low");
+  EXPECT_EQ(judge(facts).front().severity, Severity::warning);
+  facts.host.virtual_machine = true;
+  EXPECT_EQ(judge(facts).front().severity, Severity::note);
+  EXPECT_NE(judge(facts).front().remedy.find("virtual machine"), std::string::npos);
 }
 
 TEST(Findings, ASliceIsNotHeldAgainstTheWholeGpu) {

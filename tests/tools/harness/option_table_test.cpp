@@ -215,6 +215,7 @@ TEST(OptionTable, Actions) {
   EXPECT_EQ(parsed({"--help"}).action(), Action::help);
   EXPECT_EQ(parsed({"--version"}).action(), Action::version);
   EXPECT_EQ(parsed({"--list"}).action(), Action::list);
+  EXPECT_EQ(parsed({"--doctor", "--format", "json"}).action(), Action::doctor);
   EXPECT_EQ(parsed({"--print-config"}).action(), Action::print_config);
   EXPECT_EQ(parsed({"--help-markdown"}).action(), Action::help_markdown);
   EXPECT_EQ(parsed({"--nonsense", "--seq-len", "--help", "junk"}).action(), Action::help);

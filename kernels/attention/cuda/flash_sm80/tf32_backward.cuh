@@ -50,10 +50,11 @@ struct Tf32BackwardTraits {
   static constexpr int kD = kHeadDim / 8 / kColumnWarps;  // column tiles of dK and dV of a warp
   // dK and dV take the registers: how much of a product is under way at once.
   static constexpr int kUnroll = kM * kD > 8 ? 1 : 2;
-  static constexpr int kGroup = kM * kD > 8 ? 2 : 4;
+  static constexpr int kGroup = kTf32Group<kD, (kM * kD > 8 ? 2 : 4)>;
   static constexpr int kDqWarpsM = kRowsM / 16;  // dQ: 16 rows a warp
   static constexpr int kDqWarpsD = kWarps / kDqWarpsM;
   static constexpr int kDqD = kHeadDim / 8 / kDqWarpsD;
+  static constexpr int kDqGroup = kTf32Group<kDqD>;
   static_assert(kRowsM % 16 == 0 && kRowsN % (16 * kM) == 0 && kHeadDim % (8 * kColumnWarps) == 0);
   static_assert(!kWithDq || (kWarps % kDqWarpsM == 0 && kHeadDim % (8 * kDqWarpsD) == 0 && sizeof(T) == 4));
 
@@ -79,6 +80,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
   constexpr int kHeadDim = Traits::kHeadDim, kRowsM = Traits::kRowsM, kRowsN = Traits::kRowsN;
   constexpr int kTilePitch = Traits::kTilePitch, kScorePitch = Traits::kScorePitch, kThreads = Traits::kThreads;
   constexpr int kM = Traits::kM, kN = Traits::kN, kK = Traits::kK, kD = Traits::kD;
+  constexpr int kGroup = Traits::kGroup, kDqGroup = Traits::kDqGroup;
   using Storage = typename Traits::SharedStorage;
   using Stage = typename Traits::Stage;
 
@@ -132,25 +134,32 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
     float dq[1][Traits::kDqD][4];
     const int row = warp % Traits::kDqWarpsM * 16;
     const int column = warp / Traits::kDqWarpsM * (Traits::kDqD * 8);
-    tf32_product_atb<kSplit, kScorePitch, kTilePitch, kRowsN / 8>(
+    tf32_product_atb<kSplit, kScorePitch, kTilePitch, kRowsN / 8, kDqGroup>(
         dq, shared + offsetof(Storage, ds) + row * 4 + tf32_rows_lane_offset<kScorePitch>(lane),
-        shared + offsetof(Storage, k) + column * 4 + tf32_rows_lane_offset<kTilePitch>(lane));
+        shared + offsetof(Storage, k) + column * 4 + tf32_group_lane_offset<kTilePitch, kDqGroup>(lane));
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const std::int64_t query = static_cast<std::int64_t>(at.tile) * kRowsM + row + h * 8 + lane / 4;
       if (query >= shape.seq_len) continue;
       float* const out = row_address<float>(params.dq, work.batch, work.first_head + at.head, query);
-#pragma unroll
-      for (int n = 0; n < Traits::kDqD; ++n) {
-        const int c = column + n * 8 + (lane % 4) * 2;
-        const float a = dq[0][n][2 * h] * shape.scale, b = dq[0][n][2 * h + 1] * shape.scale;
+      for_columns<kDqGroup>(dq, 0, h, lane, [&](int at_column, const float(&x)[kDqGroup]) {
+        const int c = column + at_column;
         if (params.vector) {
-          if (c < shape.head_dim) ptx::reduce_add_v2(out + c, a, b);
+          if (c >= shape.head_dim) return;
+          if constexpr (kDqGroup == 4) {
+            ptx::reduce_add_v4(out + c, x[0] * shape.scale, x[1] * shape.scale, x[2] * shape.scale, x[3] * shape.scale);
+          } else if constexpr (kDqGroup == 2) {
+            ptx::reduce_add_v2(out + c, x[0] * shape.scale, x[1] * shape.scale);
+          } else {
+            ptx::reduce_add(out + c, x[0] * shape.scale);
+          }
         } else {
-          if (c < shape.head_dim) ptx::reduce_add(out + c, a);
-          if (c + 1 < shape.head_dim) ptx::reduce_add(out + c + 1, b);
+#pragma unroll
+          for (int n = 0; n < kDqGroup; ++n) {
+            if (c + n < shape.head_dim) ptx::reduce_add(out + c + n, x[n] * shape.scale);
+          }
         }
-      }
+      });
     }
   };
 
@@ -185,8 +194,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
         }
       }
     }
-    tf32_product_ab<kSplit, kTilePitch, Traits::kGroup>(
-        dv, p, stage + offsetof(Stage, d_o) + warp_column * 4 + tf32_rows_lane_offset<kTilePitch>(lane));
+    tf32_product_ab<kSplit, kTilePitch, kGroup>(
+        dv, p, stage + offsetof(Stage, d_o) + warp_column * 4 + tf32_group_lane_offset<kTilePitch, kGroup>(lane));
     {
       float dp[kM][kN][4];
       tf32_product_abt<kSplit, true, kTilePitch, kTilePitch, kK, Traits::kUnroll>(
@@ -211,8 +220,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
         }
       }
     }
-    tf32_product_ab<kSplit, kTilePitch, Traits::kGroup>(
-        dk, p, stage + offsetof(Stage, q) + warp_column * 4 + tf32_rows_lane_offset<kTilePitch>(lane));
+    tf32_product_ab<kSplit, kTilePitch, kGroup>(
+        dk, p, stage + offsetof(Stage, q) + warp_column * 4 + tf32_group_lane_offset<kTilePitch, kGroup>(lane));
     if constexpr (kWithDq) {
       turns.wait(shape, work, step, kRowsM, kRowsN);
       __syncthreads();  // dS is complete
@@ -239,13 +248,14 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
       if (key >= work.key_rows) continue;
       T* const dk_row = row_address<T>(params.dk, work.batch, work.kv_head, work.first_key + key);
       T* const dv_row = row_address<T>(params.dv, work.batch, work.kv_head, work.first_key + key);
+      for_columns<kGroup>(dk, m, h, lane, [&](int column, float(&x)[kGroup]) {
 #pragma unroll
-      for (int n = 0; n < kD; ++n) {
-        const int column = warp_column + n * 8 + (lane % 4) * 2;
-        store_pair(dk_row, column, shape.head_dim, params.vector, dk[m][n][2 * h] * shape.scale,
-                   dk[m][n][2 * h + 1] * shape.scale);
-        store_pair(dv_row, column, shape.head_dim, params.vector, dv[m][n][2 * h], dv[m][n][2 * h + 1]);
-      }
+        for (float& value : x) value *= shape.scale;
+        store_columns(dk_row, warp_column + column, shape.head_dim, params.vector, x);
+      });
+      for_columns<kGroup>(dv, m, h, lane, [&](int column, const float(&x)[kGroup]) {
+        store_columns(dv_row, warp_column + column, shape.head_dim, params.vector, x);
+      });
     }
   }
 }

@@ -21,7 +21,7 @@ struct Tf32Config<T, kSplit, 16> {
 template <class T, bool kSplit>
 struct Tf32Config<T, kSplit, 32> {
   using Forward = Tf32ForwardTraits<T, kSplit, 32, 64, 64, 4, 3>;
-  using Backward = Tf32BackwardTraits<T, kSplit, 32, 32, 64, 1, 4, true>;
+  using Backward = Tf32BackwardTraits<T, kSplit, 32, 32, 64, 1, 3, true>;
 };
 template <class T, bool kSplit>
 struct Tf32Config<T, kSplit, 64> {

@@ -36,6 +36,7 @@ struct Tf32ForwardTraits {
   static constexpr int kN = kRowsN / 8;
   static constexpr int kK = kHeadDim / 8;
   static constexpr int kD = kHeadDim / 8;
+  static constexpr int kGroup = kTf32Group<kD>;
   static_assert(kRowsM % (16 * kWarps) == 0 && kRowsN % 16 == 0 && kHeadDim % 16 == 0);
 
   struct Stage {
@@ -57,6 +58,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
   constexpr int kHeadDim = Traits::kHeadDim, kRowsM = Traits::kRowsM, kRowsN = Traits::kRowsN;
   constexpr int kTilePitch = Traits::kTilePitch, kThreads = Traits::kThreads;
   constexpr int kM = Traits::kM, kN = Traits::kN, kK = Traits::kK, kD = Traits::kD;
+  constexpr int kGroup = Traits::kGroup;
   using Storage = typename Traits::SharedStorage;
 
   extern __shared__ __align__(16) unsigned char shared_bytes[];
@@ -163,7 +165,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
         }
       }
     }
-    tf32_product_ab<kSplit, kTilePitch>(o, s, stage + kValueOffset + tf32_rows_lane_offset<kTilePitch>(lane));
+    tf32_product_ab<kSplit, kTilePitch, kGroup>(
+        o, s, stage + kValueOffset + tf32_group_lane_offset<kTilePitch, kGroup>(lane));
   }
 
   const std::int64_t first_row = (work.batch * shape.num_heads + work.head) * shape.seq_len + work.first_query;
@@ -186,11 +189,11 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
         }
       }
       T* const out = row_address<T>(params.o, work.batch, work.head, work.first_query + row);
+      for_columns<kGroup>(o, m, h, lane, [&](int column, float(&x)[kGroup]) {
 #pragma unroll
-      for (int d = 0; d < kD; ++d) {
-        store_pair(out, d * 8 + (lane % 4) * 2, shape.head_dim, params.vector, o[m][d][2 * h] * inverse,
-                   o[m][d][2 * h + 1] * inverse);
-      }
+        for (float& value : x) value *= inverse;
+        store_columns(out, column, shape.head_dim, params.vector, x);
+      });
     }
   }
 }

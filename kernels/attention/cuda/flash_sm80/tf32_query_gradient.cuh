@@ -26,6 +26,7 @@ struct Tf32QueryGradientTraits {
   static constexpr int kTilePitch = kTf32Pitch<kHeadDim>;
   static constexpr int kN = kRowsN / 8;
   static constexpr int kK = kHeadDim / 8;
+  static constexpr int kGroup = kTf32Group<kK>;
   static_assert(kRowsM % 16 == 0 && kRowsN % 16 == 0 && kHeadDim % 16 == 0);
 
   static constexpr int kUnroll = kHeadDim > 128 ? 1 : 2;
@@ -49,6 +50,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
   constexpr bool kSplit = Traits::kSplit;
   constexpr int kHeadDim = Traits::kHeadDim, kRowsM = Traits::kRowsM, kRowsN = Traits::kRowsN;
   constexpr int kTilePitch = Traits::kTilePitch, kThreads = Traits::kThreads, kN = Traits::kN, kK = Traits::kK;
+  constexpr int kGroup = Traits::kGroup;
   using Storage = typename Traits::SharedStorage;
 
   extern __shared__ __align__(16) unsigned char shared_bytes[];
@@ -127,7 +129,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
         }
       }
     }
-    tf32_product_ab<kSplit, kTilePitch>(dq, s, stage + tf32_rows_lane_offset<kTilePitch>(lane));
+    tf32_product_ab<kSplit, kTilePitch, kGroup>(dq, s, stage + tf32_group_lane_offset<kTilePitch, kGroup>(lane));
     if (Traits::kStages == 1 && step + 1 < tiles) {
       __syncthreads();  // no warp reads the stage any more
       load_keys_and_values(step + 1);
@@ -138,11 +140,11 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
     const int row = warp_row + h * 8 + lane / 4;
     if (row >= work.query_rows) continue;
     T* const out = row_address<T>(params.dq, work.batch, work.head, work.first_query + row);
+    for_columns<kGroup>(dq, 0, h, lane, [&](int column, float(&x)[kGroup]) {
 #pragma unroll
-    for (int n = 0; n < kK; ++n) {
-      store_pair(out, n * 8 + (lane % 4) * 2, shape.head_dim, params.vector, dq[0][n][2 * h] * shape.scale,
-                 dq[0][n][2 * h + 1] * shape.scale);
-    }
+      for (float& value : x) value *= shape.scale;
+      store_columns(out, column, shape.head_dim, params.vector, x);
+    });
   }
 }
 

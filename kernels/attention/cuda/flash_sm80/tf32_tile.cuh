@@ -29,8 +29,9 @@
 /// A tile is rows x kHeadDim floats with a row pitch of kHeadDim + 4: an odd number of 16-byte units, so that ldmatrix
 /// (a row of 16 bytes is four floats) has no bank conflicts. There is no transposing load for 32-bit elements; a
 /// product over the rows of a tile takes row 2t as element t of a k step and row 2t + 1 as element t + 4, on both
-/// sides. Then lanes (g, t) read rows 8 banks apart, without conflicts, and an accumulator is an A operand as it
-/// stands.
+/// sides, so that an accumulator is an A operand as it stands. Its column tiles go in groups of G, and column g of
+/// tile n of a group is column G g + n of the group's 8 G: lane (g, t) reads the G elements it needs with one load,
+/// without bank conflicts, and holds 2 G neighbouring columns of the result (store_columns, for_columns).
 namespace warpmeter::attention::flash_sm80 {
 
 /// Scores of fp32 operands are split in tf32 as well: the exponential makes of an absolute error of a score a relative
@@ -122,30 +123,39 @@ __device__ __forceinline__ void load_tf32_tile(std::uint32_t tile, const T* sour
   }
 }
 
-__device__ __forceinline__ void store_two(float* row, float a, float b) {
-  *reinterpret_cast<float2*>(row) = make_float2(a, b);
+/// kCount neighbouring elements, aligned to their size.
+template <int kCount>
+__device__ __forceinline__ void store_many(float* to, const float (&x)[kCount]) {
+  if constexpr (kCount == 4) {
+    *reinterpret_cast<float4*>(to) = make_float4(x[0], x[1], x[2], x[3]);
+  } else if constexpr (kCount == 2) {
+    *reinterpret_cast<float2*>(to) = make_float2(x[0], x[1]);
+  } else {
+    *to = x[0];
+  }
 }
-template <class T>
-__device__ __forceinline__ void store_two(T* row, float a, float b) {
-  *reinterpret_cast<std::uint32_t*>(row) = ptx::pack2<T>(a, b);
-}
-__device__ __forceinline__ void store_one(float* row, float a) {
-  *row = a;
-}
-template <class T>
-__device__ __forceinline__ void store_one(T* row, float a) {
-  const std::uint32_t packed = ptx::pack2<T>(a, a);
-  *reinterpret_cast<std::uint16_t*>(row) = static_cast<std::uint16_t>(packed);
+template <int kCount, class T>
+__device__ __forceinline__ void store_many(T* to, const float (&x)[kCount]) {
+  if constexpr (kCount == 4) {
+    *reinterpret_cast<uint2*>(to) = make_uint2(ptx::pack2<T>(x[0], x[1]), ptx::pack2<T>(x[2], x[3]));
+  } else if constexpr (kCount == 2) {
+    *reinterpret_cast<std::uint32_t*>(to) = ptx::pack2<T>(x[0], x[1]);
+  } else {
+    *reinterpret_cast<std::uint16_t*>(to) = static_cast<std::uint16_t>(ptx::pack2<T>(x[0], x[0]));
+  }
 }
 
-/// Elements `column` and `column + 1` (even) of a row that ends at head_dim.
-template <class T>
-__device__ __forceinline__ void store_pair(T* row, int column, int head_dim, bool vector, float a, float b) {
+/// kCount neighbouring columns from `column` on, a multiple of kCount, of a row that ends at head_dim.
+template <int kCount, class T>
+__device__ __forceinline__ void store_columns(T* row, int column, int head_dim, bool vector, const float (&x)[kCount]) {
   if (vector) {
-    if (column < head_dim) store_two(row + column, a, b);
+    if (column < head_dim) store_many(row + column, x);
   } else {
-    if (column < head_dim) store_one(row + column, a);
-    if (column + 1 < head_dim) store_one(row + column + 1, b);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float one[1] = {x[i]};
+      if (column + i < head_dim) store_many(row + column + i, one);
+    }
   }
 }
 
@@ -237,17 +247,59 @@ template <int kPitchB>
 __device__ __forceinline__ std::uint32_t tf32_b_lane_offset(int lane) {
   return ((lane % 8 + (lane / 16) * 8) * kPitchB + ((lane / 8) % 2) * 4) * 4;
 }
-/// ... for an operand of a product over the rows of the tile.
+/// ... for the A operand of a product over the rows of two tiles.
 template <int kTilePitch>
 __device__ __forceinline__ std::uint32_t tf32_rows_lane_offset(int lane) {
   return ((lane % 4) * 2 * kTilePitch + lane / 4) * 4;
 }
+/// ... for the B operand of a product over the rows of a tile, with columns in groups of kGroup tiles.
+template <int kTilePitch, int kGroup>
+__device__ __forceinline__ std::uint32_t tf32_group_lane_offset(int lane) {
+  return ((lane % 4) * 2 * kTilePitch + lane / 4 * kGroup) * 4;
+}
 
 /// Column tiles that a product works on at a time: enough independent sums for the tensor cores' latency.
-template <int kN>
-constexpr int kTf32Group = kN % 4 == 0   ? 4
-                           : kN % 2 == 0 ? 2
-                                         : 1;
+template <int kN, int kMost = 4>
+constexpr int kTf32Group = kN % 4 == 0 && kMost >= 4   ? 4
+                           : kN % 2 == 0 && kMost >= 2 ? 2
+                                                       : 1;
+
+/// Calls body(column, values) for the columns of row m * 16 + h * 8 + lane / 4 of an accumulator of a product over
+/// rows: kGroup neighbouring ones at a time.
+template <int kGroup, int kM, int kN, class Body>
+__device__ __forceinline__ void for_columns(const float (&acc)[kM][kN][4], int m, int h, int lane, Body&& body) {
+#pragma unroll
+  for (int first = 0; first < kN; first += kGroup) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      float x[kGroup];
+#pragma unroll
+      for (int n = 0; n < kGroup; ++n) x[n] = acc[m][first + n][2 * h + e];
+      body(first * 8 + ((lane % 4) * 2 + e) * kGroup, x);
+    }
+  }
+}
+
+/// The operands of kGroup column tiles: their rows i = 0, 1 of a k step.
+template <bool kSplit, int kPitch, int kGroup>
+__device__ __forceinline__ void load_group(Tf32Operand<kSplit, 2> (&b)[kGroup], std::uint32_t address) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const std::uint32_t row = address + i * kPitch * 4;
+    if constexpr (kGroup == 4) {
+      std::uint32_t x[4];
+      ptx::load_shared_v4(row, x[0], x[1], x[2], x[3]);
+#pragma unroll
+      for (int n = 0; n < 4; ++n) b[n].set(i, x[n]);
+    } else if constexpr (kGroup == 2) {
+      const float2 x = ptx::load_shared_float2(row);
+      b[0].set(i, x.x);
+      b[1].set(i, x.y);
+    } else {
+      b[0].set(i, ptx::load_shared_float(row));
+    }
+  }
+}
 
 /// out = A B^T over kK k steps of 8, A (16 kM rows) and B (8 kN rows) both stored row by row. kUnroll: k steps whose
 /// operands may be in registers at once.
@@ -292,11 +344,10 @@ __device__ __forceinline__ void tf32_product_abt(float (&out)[kM][kN][4], std::u
 
 /// acc += A B over the rows of a tile: A (16 kM rows x 8 kK columns) in an accumulator's layout, B stored as 8 kK rows
 /// x 8 kN columns. kSplit: the tile's sum starts from zero and is added in fp32, since tensor cores truncate as they
-/// add. kMostGroup: column tiles at a time, at most.
-template <bool kSplit, int kPitchB, int kMostGroup = 4, int kM, int kK, int kN>
+/// add. b_lane: by tf32_group_lane_offset<kPitchB, kGroup>.
+template <bool kSplit, int kPitchB, int kGroup, int kM, int kK, int kN>
 __device__ __forceinline__ void tf32_product_ab(float (&acc)[kM][kN][4], const float (&a)[kM][kK][4],
                                                 std::uint32_t b_lane) {
-  constexpr int kGroup = kTf32Group<kN> < kMostGroup ? kTf32Group<kN> : kMostGroup;
 #pragma unroll
   for (int first = 0; first < kN; first += kGroup) {
     Tf32Sum<kSplit, kM, kGroup> sum;
@@ -322,13 +373,7 @@ __device__ __forceinline__ void tf32_product_ab(float (&acc)[kM][kN][4], const f
         operand[m].set(3, a[m][k][3]);
       }
       Tf32Operand<kSplit, 2> b[kGroup];
-#pragma unroll
-      for (int n = 0; n < kGroup; ++n) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          b[n].set(i, ptx::load_shared_float(b_lane + ((k * 8 + i) * kPitchB + (first + n) * 8) * 4));
-        }
-      }
+      load_group<kSplit, kPitchB>(b, b_lane + (k * 8 * kPitchB + first * 8) * 4);
       tf32_step<kSplit, false>(sum, 0, operand, b);
     }
 #pragma unroll
@@ -344,8 +389,9 @@ __device__ __forceinline__ void tf32_product_ab(float (&acc)[kM][kN][4], const f
   }
 }
 
-/// out = A^T B over the 8 kK rows of two tiles, one row tile (16 columns of A) by kN column tiles of B.
-template <bool kSplit, int kPitchA, int kPitchB, int kK, int kN>
+/// out = A^T B over the 8 kK rows of two tiles, one row tile (16 columns of A) by kN column tiles of B. b_lane as
+/// above.
+template <bool kSplit, int kPitchA, int kPitchB, int kK, int kGroup, int kN>
 __device__ __forceinline__ void tf32_product_atb(float (&out)[1][kN][4], std::uint32_t a_lane, std::uint32_t b_lane) {
   Tf32Sum<kSplit, 1, kN> sum;
   sum.clear();
@@ -357,17 +403,10 @@ __device__ __forceinline__ void tf32_product_atb(float (&out)[1][kN][4], std::ui
     a[0].set(1, ptx::load_shared_float(row + 8 * 4));
     a[0].set(2, ptx::load_shared_float(row + kPitchA * 4));
     a[0].set(3, ptx::load_shared_float(row + (kPitchA + 8) * 4));
-    constexpr int kGroup = kTf32Group<kN>;
 #pragma unroll
     for (int first = 0; first < kN; first += kGroup) {
       Tf32Operand<kSplit, 2> b[kGroup];
-#pragma unroll
-      for (int n = 0; n < kGroup; ++n) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          b[n].set(i, ptx::load_shared_float(b_lane + ((k * 8 + i) * kPitchB + (first + n) * 8) * 4));
-        }
-      }
+      load_group<kSplit, kPitchB>(b, b_lane + (k * 8 * kPitchB + first * 8) * 4);
       tf32_step<kSplit, false>(sum, first, a, b);
     }
   }

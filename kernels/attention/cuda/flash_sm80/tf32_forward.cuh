@@ -36,7 +36,7 @@ struct Tf32ForwardTraits {
   static constexpr int kN = kRowsN / 8;
   static constexpr int kK = kHeadDim / 8;
   static constexpr int kD = kHeadDim / 8;
-  static constexpr int kGroup = kTf32Group<kD>;
+  static constexpr int kGroup = kTf32Group<kD, (kM * kD > 16 ? 2 : 4)>;  // O takes the registers
   static_assert(kRowsM % (16 * kWarps) == 0 && kRowsN % 16 == 0 && kHeadDim % 16 == 0);
 
   struct Stage {

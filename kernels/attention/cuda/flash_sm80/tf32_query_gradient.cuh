@@ -26,7 +26,7 @@ struct Tf32QueryGradientTraits {
   static constexpr int kTilePitch = kTf32Pitch<kHeadDim>;
   static constexpr int kN = kRowsN / 8;
   static constexpr int kK = kHeadDim / 8;
-  static constexpr int kGroup = kTf32Group<kK>;
+  static constexpr int kGroup = kTf32Group<kK, (kK > 16 ? 2 : 4)>;  // dQ takes the registers
   static_assert(kRowsM % 16 == 0 && kRowsN % 16 == 0 && kHeadDim % 16 == 0);
 
   static constexpr int kUnroll = kHeadDim > 128 ? 1 : 2;

@@ -89,6 +89,20 @@ def write_whole(path, data):
         fail(f"cannot write '{results.clean_text(path)}': {getattr(error, 'strerror', None) or error}")
 
 
+def write(path, data):
+    """To a file, whole or not at all, or to stdout ("-" or None)."""
+    if path and path != "-":
+        write_whole(path, data)
+        return
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        fail(f"cannot write to stdout: {error.strerror}")
+
+
 def main(arguments=None):
     options = parse_arguments(arguments)
     try:
@@ -101,7 +115,7 @@ def main(arguments=None):
         from warpmeter import png
 
         try:
-            write_whole(options.png, png.draw(studies, title))
+            write(options.png, png.draw(studies, title))
         except png.NoMatplotlib as error:
             fail(error, 3)
         if not options.output and not options.md:
@@ -112,15 +126,5 @@ def main(arguments=None):
         text = markdown.write(studies, title)
     else:
         text = page.write(studies, title)
-    data = text.encode("utf-8", "replace")
-    if options.output and options.output != "-":
-        write_whole(options.output, data)
-        return 0
-    try:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        fail(f"cannot write to stdout: {error.strerror}")
+    write(options.output, text.encode("utf-8", "replace"))
     return 0

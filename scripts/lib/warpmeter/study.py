@@ -82,7 +82,7 @@ class Entry(NamedTuple):
 
 
 class Study:
-    """Rows of one tool, placed.
+    """Rows of files with the same fields, placed.
 
     tool, files
     entries        all rows, in the files' order
@@ -95,20 +95,20 @@ class Study:
 
     def __init__(self, files):
         self.files = files
-        self.tool = files[0].tool or "unknown tool"
+        self.tool = numerals.listed(dict.fromkeys(file.tool or "unknown tool" for file in files))
         rows = [(file, row, dict(row.config)) for file in files for row in file.rows]
         names = list(dict.fromkeys(name for _, _, values in rows for name in values))
         for _, _, values in rows:  # a field that only some rows have
             for name in names:
                 values.setdefault(name, None)
         names = _add_provenance(files, rows, names)
-        distinct = {name: list(dict.fromkeys(values[name] for _, _, values in rows)) for name in names}
+        distinct = _distinct(rows, names)
         varying = [name for name in names if len(distinct[name]) > 1 and name not in _NEVER]
 
         self.axis, self.categories = _choose_axis(rows, varying, distinct)
         if self.axis:
             _name_what_follows_the_axis(files, rows, varying, self.axis)
-            distinct = {name: list(dict.fromkeys(values[name] for _, _, values in rows)) for name in names}
+            distinct = _distinct(rows, names)
             varying = [name for name in varying if len(distinct[name]) > 1]
         self.constants = {name: distinct[name][0] for name in names if len(distinct[name]) == 1 and name not in _NEVER}
         free = [name for name in varying if name != self.axis]
@@ -164,7 +164,7 @@ class Study:
 
     def place(self, x):
         """What places on the axis are sorted by."""
-        return self._places[x] if self.categories is not None else x
+        return self._places.get(x, -1) if self.categories is not None else x
 
     def axis_text(self, x):
         """A place on the axis, for tables and sentences."""
@@ -172,11 +172,19 @@ class Study:
 
 
 def studies(files):
-    """One study a tool, in order of appearance. A file without rows is in its tool's study all the same."""
-    by_tool = {}
+    """Files whose rows are told apart by the same fields are one study, whichever tool wrote them: attn_bench and its
+    PyTorch peer. In order of appearance; a file without rows counts like any other."""
+    groups = []  # [keys, files]
     for file in files:
-        by_tool.setdefault(file.tool, []).append(file)
-    return [Study(group) for group in by_tool.values()]
+        keys = set(file.row_keys)
+        for group in groups:
+            if (keys <= group[0] or group[0] <= keys) and (bool(keys) == bool(group[0])):
+                group[0] |= keys
+                group[1].append(file)
+                break
+        else:
+            groups.append([keys, [file]])
+    return [Study(group) for _, group in groups]
 
 
 def as_number(value):
@@ -275,6 +283,12 @@ def _choose_axis(rows, varying, distinct):
         if name in varying and name not in ("device", "run") and all(isinstance(v, str) for v in distinct[name]):
             return name, distinct[name]
     return None, None
+
+
+def _distinct(rows, names):
+    """The values of each field, in order; that some rows do not have it is no value of its own."""
+    found = {name: dict.fromkeys(values[name] for _, _, values in rows) for name in names}
+    return {name: [value for value in found[name] if value is not None or len(found[name]) == 1] for name in names}
 
 
 def _follows(rows, name, others):

@@ -44,6 +44,16 @@ def shortened(text, most):
     return text if len(text) <= most else text[: most - 1] + "\u2026"
 
 
+def short_name(text, most):
+    """As shortened(), but of a name in words its middle goes: pytorch_sdpa_efficient -> pytorch\u2026efficient."""
+    words = text.split("_")
+    if len(text) > most and len(words) > 2:
+        name = f"{words[0]}\u2026{words[-1]}"
+        if len(name) <= most:
+            return name
+    return shortened(text, most)
+
+
 def _n(value):
     return f"{value:.1f}".rstrip("0").rstrip(".")
 
@@ -93,7 +103,7 @@ def panel(chart, index, key):
     """One panel as an <svg>; `key` makes its ids unique on the page."""
     this = chart.panels[index]
     labels = [series.label for series in this.series if series.label and series.points]
-    right = min(112, max((text_width(shortened(label, 17)) for label in labels), default=0) + 14)
+    right = min(112, max((text_width(short_name(label, 17)) for label in labels), default=0) + 14)
     frame = _Frame(chart, right)
     title = f"{chart.title}{', ' + this.title if this.title else ''}"
     parts = [
@@ -144,7 +154,7 @@ def _grid(frame):
     for tick, y, keep in zip(y_ticks, heights, shown):
         if keep:
             parts.append(f'<text class="end" x="{_n(frame.left - 6)}" y="{_n(y + 3.8)}">{escape(tick.text)}</text>')
-    texts = [shortened(tick.text, 14) for tick in chart.x_axis.ticks]
+    texts = [short_name(tick.text, 14) for tick in chart.x_axis.ticks]
     # A text at an edge may stand out over the frame, but not over the picture.
     centres = [
         min(max(x, text_width(text) / 2 + 1), frame.width - text_width(text) / 2 - 1)
@@ -303,7 +313,7 @@ def _labels(this, frame):
             parts.append(
                 f'<path class="leader {classes(series.style)}" d="M{_n(x + 6)} {_n(y)}L{_n(start - 2)} {_n(place)}"/>'
             )
-        text = shortened(series.label, 17)
+        text = short_name(series.label, 17)
         whole = f"<title>{escape(series.label)}</title>" if text != series.label else ""
         parts.append(
             f'<text class="label {classes(series.style)}" x="{_n(start)}" y="{_n(place + 3.8)}">'

@@ -102,7 +102,9 @@ class Numbers(unittest.TestCase):
             self.assertEqual(numerals.significant(value), text)
         self.assertEqual([numerals.fixed(value) for value in (2, 0.25, 1234.5)], ["2.000", "0.2500", "1234"])
         self.assertEqual([numerals.percent(share) for share in (0.8312, 0.0041, 1.2)], ["83.1%", "0.41%", "120.0%"])
-        self.assertEqual([numerals.times(ratio) for ratio in (1.04, 1.94, 23.4)], ["1.04x", "1.9x", "23x"])
+        self.assertEqual(
+            [numerals.times(ratio) for ratio in (1.04, 1.94, 2.34, 23.4)], ["1.04x", "1.94x", "2.3x", "23x"]
+        )
 
     def test_quantities(self):
         for seconds, text in ((1.23e-3, "1.23 ms"), (1e-6, "1 µs"), (5e-8, "50 ns"), (2, "2 s"), (1e-3, "1 ms")):
@@ -112,6 +114,11 @@ class Numbers(unittest.TestCase):
         self.assertEqual(numerals.day("2026-01-31T12:00:00Z"), "31 January 2026")
         self.assertEqual(numerals.day("soon"), "soon")
         self.assertEqual(numerals.listed(["a", "b", "c"]), "a, b and c")
+
+    def test_names_that_are_too_long(self):
+        for name, text in (("flash_two_pass", "flash_two_pass"), ("pytorch_sdpa_efficient", "pytorch…efficient"),
+                           ("a" * 20, "a" * 16 + "…"), ("a" * 20 + "_b_c", "a" * 16 + "…")):  # fmt: skip
+            self.assertEqual(svg.short_name(name, 17), text)
 
     def test_escape(self):
         self.assertEqual(svg.escape("<a href='x\"&"), "&lt;a href=&#39;x&quot;&amp;")

@@ -96,13 +96,17 @@ class Placing(unittest.TestCase):
 
     def test_files_that_add_implementations_are_one_sweep(self):
         peers = report_samples.attention()
+        peers["tool"] = "pytorch_attention"
+        peers["row_keys"].append("deterministic")
         for row in peers["rows"]:
-            row["impl"] = "pytorch_" + row["impl"]
+            row.update(impl="pytorch_" + row["impl"], deterministic=False)
         whole = placed(report_samples.attention(), peers)[0]
         self.assertEqual(whole.series_keys, ["impl"])
         self.assertEqual(len(whole.series_labels), 6)
+        self.assertEqual(whole.tool, "attn_bench and pytorch_attention")
+        self.assertEqual(len(whole.panels), 4)
 
-    def test_every_tool_has_its_study(self):
+    def test_other_fields_are_another_study(self):
         self.assertEqual(
             [whole.tool for whole in placed(report_samples.attention(), report_samples.model())],
             ["attn_bench", "e2e_bench"],

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 
@@ -103,10 +104,33 @@ def write(path, data):
         fail(f"cannot write to stdout: {error.strerror}")
 
 
+@contextlib.contextmanager
+def patient():
+    """Ctrl-C in `tool | scripts/report -` stops the tool, whose rows are still to come: the first is left to it."""
+
+    def once(number, frame):
+        print("scripts/report: waiting for what was measured; Ctrl-C again gives up", file=sys.stderr)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, once)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def main(arguments=None):
     options = parse_arguments(arguments)
     try:
-        files = [result for path in options.files for result in results.load_all(path)]
+        return make(options)
+    except KeyboardInterrupt:
+        return 130
+
+
+def make(options):
+    try:
+        with patient() if "-" in options.files else contextlib.nullcontext():
+            files = [result for path in options.files for result in results.load_all(path)]
     except results.ReadError as error:
         fail(error)
     studies = study.studies(files)

@@ -10,9 +10,11 @@ import os
 import pathlib
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
@@ -274,6 +276,43 @@ class Options(Case):
             ["bash", "-c", "set -o pipefail; " + command], capture_output=True, check=False, timeout=60
         )
         self.assertEqual((done.returncode, done.stderr), (0, b""))
+
+    def reading(self):
+        """The script while it waits for stdin, Ctrl-C already sent."""
+        process = subprocess.Popen([sys.executable, str(SOURCE / "scripts/report"), "-"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+        self.addCleanup(process.kill)
+        process.stdin.write(b" " * (1 << 20))  # more than a pipe holds: it has begun to read
+        process.stdin.flush()
+        self.wait_until_it_sleeps(process)
+        process.send_signal(signal.SIGINT)
+        self.assertIn(b"Ctrl-C again gives up", process.stderr.readline())
+        return process
+
+    def wait_until_it_sleeps(self, process):
+        """In read(), that is: seen asleep several times on end."""
+        asleep = 0
+        for _ in range(1000):
+            state = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+            asleep = asleep + 1 if state == "S" else 0
+            if asleep == 8:
+                return
+            time.sleep(0.02)
+        self.fail("it never waited for stdin")
+
+    def test_ctrl_c_is_for_the_tool_before_it(self):
+        """What the tool still writes after Ctrl-C is waited for."""
+        out, err = self.reading().communicate(SAMPLE.read_bytes(), timeout=60)
+        self.assertEqual(err, b"")
+        self.assertIn("The run was stopped early", out.decode())
+
+    def test_a_second_ctrl_c_gives_up(self):
+        process = self.reading()
+        self.wait_until_it_sleeps(process)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(60), 130)
+        out, err = process.communicate()
+        self.assertEqual((out, err), (b"", b""))
 
     def test_png_without_matplotlib(self):
         (self.folder / "matplotlib.py").write_text("raise ImportError('hidden by a test')\n")

@@ -207,7 +207,7 @@ def _chart(study, field, looks):
                 series.append(each)
                 drawn += entries
         more_series = max(more_series, len(by_series) - MAX_SERIES)
-        if any(each.points for each in series):
+        if series:  # one without any point too: that nothing fits there is a finding
             lines = _ceilings(drawn, field) if field.kind in ("speed", "bandwidth") else []
             panels.append(Panel(study.panel_title(key), series, lines))
     left_out = _left_out(more_panels, more_series, len(study.categories or ()) - MAX_CATEGORIES)
@@ -216,7 +216,7 @@ def _chart(study, field, looks):
             values += [point.y for point in series.points]
             xs += [mark.x for mark in series.points + series.missing]
         values += [y for line in panel.lines for _, y in line.points]
-    if not panels:
+    if not any(series.points for panel in panels for series in panel.series):
         return None
     factor, unit = readable(unit, max(values))
     if factor != 1:

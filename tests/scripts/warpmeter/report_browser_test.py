@@ -86,7 +86,7 @@ class InABrowser(unittest.TestCase):
     def test_every_plot_is_drawn(self):
         # Two phases in time and speed and three of memory, in four panels each, and a roofline a dtype; the CPU of
         # "both" has no measured ceilings and so no rooflines.
-        plots = {"attention": 30, "collectives": 4, "model": 4, "sample": 5, "both": 28 + 30 + 4}
+        plots = {"attention": 30, "collectives": 4, "model": 4, "sample": 15, "both": 28 + 30 + 4}
         # A point for every figure that has a chart: forward and backward twice more in the roofline.
         charted = ("fwd_ms", "bwd_ms", "fwd_tflops", "bwd_tflops", "fwd_peak_mem_mib", "bwd_mem_before_backward_mib",
                    "bwd_peak_mem_mib", "fwd_tflops", "bwd_tflops")  # fmt: skip

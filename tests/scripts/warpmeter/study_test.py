@@ -137,6 +137,21 @@ class Charts(unittest.TestCase):
         self.assertEqual(missing["fwd-ms"], 4 + 1)
         self.assertEqual(missing["bwd-ms"], 1)
 
+    def test_a_panel_where_nothing_fits_is_drawn(self):
+        document = report_samples.attention()
+        for row in document["rows"]:
+            if row["d_model"] == 128:
+                row.update(status="oom", reason="too large", fwd_ms=None)
+        whole = placed(document)[0]
+        time = charts.of_study(whole, charts.styles(whole))[0]
+        self.assertEqual([panel.title for panel in time.panels], [whole.panel_title(panel) for panel in whole.panels])
+        self.assertEqual([sum(len(series.points) for series in panel.series) for panel in time.panels], [14, 0, 14, 0])
+        self.assertEqual([sum(len(series.missing) for series in panel.series) for panel in time.panels], [1, 15, 1, 15])
+        for row in document["rows"]:
+            row.update(status="oom", reason="too large", fwd_ms=None)
+        whole = placed(document)[0]
+        self.assertNotIn("fwd-ms", [chart.key for chart in charts.of_study(whole, charts.styles(whole))])
+
     def test_a_slow_device_is_read_in_smaller_units(self):
         document = report_samples.attention()
         for row in document["rows"]:

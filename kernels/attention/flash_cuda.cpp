@@ -4,6 +4,8 @@
 #include <cstdint>
 
 #include "kernels/attention/cuda/flash_sm80/kernels.hpp"
+#include "kernels/attention/detail/flash_hopper.hpp"
+#include "kernels/attention/detail/operand_rows.hpp"
 #include "kernels/runtime/annotate.hpp"
 #include "kernels/runtime/check.hpp"
 #include "kernels/runtime/tensor.hpp"
@@ -39,15 +41,6 @@ flash_sm80::TensorView view(const Operand& operand) {
   return {operand.data, operand.batch_stride, operand.head_stride, operand.row_stride};
 }
 
-/// Whether every row of the operand starts on a 16-byte boundary.
-template <class Pointer>
-bool rows_aligned(const BasicOperand<Pointer>& operand, const AttentionProblem& problem) {
-  const auto bytes = static_cast<std::int64_t>(size_of(problem.dtype));
-  const auto aligned = [&](std::int64_t stride, std::int64_t count) { return count == 1 || stride * bytes % 16 == 0; };
-  return reinterpret_cast<std::uintptr_t>(operand.data) % 16 == 0 && aligned(operand.batch_stride, problem.batch) &&
-         aligned(operand.head_stride, problem.num_heads) && aligned(operand.row_stride, 2);
-}
-
 /// Whether the kernels with 16-byte copies can take the problem at all; rows_aligned() of the operands comes on top.
 bool vector_head_dim(const AttentionProblem& problem) {
   return problem.head_dim * static_cast<std::int64_t>(size_of(problem.dtype)) % 16 == 0;
@@ -68,25 +61,33 @@ std::int64_t lse_rest_bytes(const AttentionProblem& problem) {
   return is_16bit(problem.dtype) ? 0 : problem.lse_elements() * static_cast<std::int64_t>(sizeof(float));
 }
 
+/// Where a forward may take Hopper's kernels (detail/flash_hopper.hpp).
+enum class Hopper { never, where_supported, only };
+
 class FlashCuda final : public Implementation {
  public:
   /// `shared_limit` 0: the device's.
-  FlashCuda(std::string_view name, std::string_view description, bool two_pass, std::size_t shared_limit = 0)
-      : name_(name), description_(description), two_pass_(two_pass), shared_limit_(shared_limit) {}
+  FlashCuda(std::string_view name, std::string_view description, bool two_pass, Hopper hopper,
+            std::size_t shared_limit = 0)
+      : name_(name), description_(description), two_pass_(two_pass), hopper_(hopper), shared_limit_(shared_limit) {}
 
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] DeviceKind device_kind() const override { return DeviceKind::cuda; }
   [[nodiscard]] std::string_view description() const override { return description_; }
-  [[nodiscard]] std::string_view dtypes() const override { return "fp32,tf32,bf16,fp16"; }
+  [[nodiscard]] std::string_view dtypes() const override {
+    return hopper_ == Hopper::only ? "bf16,fp16" : "fp32,tf32,bf16,fp16";
+  }
 
   [[nodiscard]] std::optional<std::string> unsupported(const AttentionProblem& problem, Pass /*pass*/) const override {
     if (std::string reason = invalid_reason(problem); !reason.empty()) return reason;
+    if (hopper_ == Hopper::only) return flash_hopper::unsupported(problem);
     return std::nullopt;
   }
 
   [[nodiscard]] std::string kernel(const AttentionProblem& problem, Pass pass) const override {
     const int head_dim = static_cast<int>(problem.head_dim);
     const bool vector = vector_head_dim(problem);
+    if (pass == Pass::forward && takes_hopper(problem)) return flash_hopper::kernel(problem);
     return pass == Pass::forward ? flash_sm80::forward_kernel(problem.dtype, head_dim, vector, shared_limit()).name
                                  : backward_kernel(problem, vector).name;
   }
@@ -114,6 +115,7 @@ class FlashCuda final : public Implementation {
                                                const ForwardArguments& arguments, bool for_backward) const override {
     const Range range("ATTN_FLASH_FWD");
     const DeviceGuard guard(context.device());
+    if (takes_hopper(problem) && flash_hopper::forward(context, problem, arguments)) return nullptr;
     std::unique_ptr<SavedLseRest> saved;
     if (for_backward && lse_rest_bytes(problem) > 0) {
       saved = std::make_unique<SavedLseRest>(context, static_cast<std::size_t>(lse_rest_bytes(problem)));
@@ -174,6 +176,10 @@ class FlashCuda final : public Implementation {
  private:
   static cudaStream_t stream_of(const Context& context) { return static_cast<cudaStream_t>(context.stream.handle); }
 
+  [[nodiscard]] bool takes_hopper(const AttentionProblem& problem) const {
+    return hopper_ != Hopper::never && !flash_hopper::unsupported(problem).has_value();
+  }
+
   /// Of two operands of one head with `rows` rows: what its blocks read again and again.
   static std::int64_t streamed_bytes(const AttentionProblem& problem, std::int64_t rows) {
     return 2 * rows * problem.head_dim * static_cast<std::int64_t>(size_of(problem.dtype));
@@ -197,6 +203,7 @@ class FlashCuda final : public Implementation {
 
   std::string_view name_, description_;
   bool two_pass_;
+  Hopper hopper_;
   std::size_t shared_limit_;
 };
 
@@ -204,24 +211,31 @@ class FlashCuda final : public Implementation {
 
 const Implementation& flash_cuda() {
   static const FlashCuda implementation("flash", "tiled online softmax, scores never in memory; the fastest path here",
-                                        false);
+                                        false, Hopper::where_supported);
   return implementation;
 }
 
 const Implementation& flash_sm80_cuda() {
-  static const FlashCuda implementation("flash_sm80", "flash on mma.sync tensor cores, for sm_80 and later", false);
+  static const FlashCuda implementation("flash_sm80", "flash on mma.sync tensor cores, for sm_80 and later", false,
+                                        Hopper::never);
+  return implementation;
+}
+
+const Implementation& flash_sm90_cuda() {
+  static const FlashCuda implementation("flash_sm90", "flash forward on Hopper's wgmma and TMA; backward of flash_sm80",
+                                        false, Hopper::only);
   return implementation;
 }
 
 const Implementation& flash_two_pass_cuda() {
   static const FlashCuda implementation("flash_two_pass", "flash forward; backward in two passes: dQ, then dK and dV",
-                                        true);
+                                        true, Hopper::where_supported);
   return implementation;
 }
 
 std::unique_ptr<Implementation> make_flash_sm80_cuda(bool two_pass, std::size_t shared_limit) {
   return std::make_unique<FlashCuda>(two_pass ? "flash_two_pass" : "flash_sm80", "flash within less shared memory",
-                                     two_pass, shared_limit);
+                                     two_pass, Hopper::never, shared_limit);
 }
 
 }  // namespace warpmeter::attention

@@ -11,8 +11,9 @@ namespace warpmeter::attention {
 /// backward. Any lengths, Sq != Sk, causal (bottom-right), grouped heads, head dims 1 to 256, any strides with
 /// contiguous head_dim; operands whose rows are not 16-byte aligned are copied element by element.
 ///
-/// All on mma.sync (cuda/flash_sm80/, sm_80 and later): bf16 and fp16 on 16-bit products; fp32 by three TF32 products
-/// of split operands; tf32 by one, but for the scores, whose products are split as well.
+/// On mma.sync (cuda/flash_sm80/, sm_80 and later): bf16 and fp16 on 16-bit products; fp32 by three TF32 products of
+/// split operands; tf32 by one, but for the scores, whose products are split as well. On Hopper the forward of bf16 and
+/// fp16 with head dims 64, 80, 96, 128 and 256 runs on wgmma and the copy engine (cuda/flash_sm90/).
 ///
 /// Backward: per key block; dQ is added up in fp32 by atomics, whose order varies, unless problem.deterministic: then
 /// key blocks take turns and every run gives the same bits. Forward, dK and dV have the same bits on every run anyway.
@@ -25,9 +26,12 @@ namespace warpmeter::attention {
 ///
 /// Source: T. Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning", 2023.
 ///
-/// `flash_cuda` picks the fastest path for the device and problem; `flash_sm80_cuda` is the mma.sync path by name.
+/// `flash_cuda` picks the fastest path for the device and problem. The others are one path by name: `flash_sm80_cuda`
+/// mma.sync throughout; `flash_sm90_cuda` Hopper's forward, with the backward of flash_sm80 (operands with rows that are
+/// not 16-byte aligned take flash_sm80's forward too).
 [[nodiscard]] const Implementation& flash_cuda();
 [[nodiscard]] const Implementation& flash_sm80_cuda();
+[[nodiscard]] const Implementation& flash_sm90_cuda();
 
 /// The same forward with the notes' backward: a kernel for dQ by query tiles, then one for dK and dV by key tiles, P
 /// recomputed in both (seven products a tile instead of five), no atomics: the same bits on every run. tf32 products

@@ -43,6 +43,7 @@ std::span<const Implementation* const> cuda_implementations() {
     &flash_cuda(),
     &flash_two_pass_cuda(),
     &flash_sm80_cuda(),
+    &flash_sm90_cuda(),
 #if WARPMETER_CUDNN
     &cudnn_cuda(),
 #endif

@@ -146,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(All, FlashCudaSharedMemory,
                          testing::Values(flash_sm80::kSharedBytesLeast, flash_sm80::kSharedBytesSm80),
                          [](const auto& instance) { return std::to_string(instance.param / 1024) + "k"; });
 
-INSTANTIATE_TEST_SUITE_P(All, FlashCudaConformance, testing::Values("flash", "flash_two_pass"),
+INSTANTIATE_TEST_SUITE_P(All, FlashCudaConformance, testing::Values("flash", "flash_sm80", "flash_two_pass"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace

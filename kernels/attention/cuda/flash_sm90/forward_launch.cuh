@@ -40,7 +40,9 @@ void launch_forward(const ForwardArguments& arguments, cudaStream_t stream) {
   params.tiles = static_cast<int>((shape.seq_len + Config::kBlockM - 1) / Config::kBlockM);
   params.heads = static_cast<int>(shape.batch * shape.num_heads);
   params.items = params.heads * params.tiles;
-  params.heads_per_group = static_cast<int>(std::min<std::int64_t>(arguments.heads_per_group, params.heads));
+  constexpr int kLastRounds = 2;  // of items a block
+  params.mixed_heads =
+      std::max(0, params.heads - (kLastRounds * arguments.multiprocessors + params.tiles - 1) / params.tiles);
 
   const auto kernel = forward_kernel<T, Config>;
   flash_sm80::check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),

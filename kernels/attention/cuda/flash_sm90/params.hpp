@@ -38,14 +38,14 @@ struct ForwardArguments {
   Operand q, k, v;
   void* o = nullptr;
   std::int64_t o_batch_stride = 0, o_head_stride = 0, o_row_stride = 0;
-  float* lse = nullptr;                ///< (batch, num_heads, seq_len)
-  std::int64_t heads_per_group = 1;    ///< query heads whose keys and values share the L2 cache
+  float* lse = nullptr;  ///< (batch, num_heads, seq_len)
   WorkCounter* work_counter = nullptr;
   int multiprocessors = 0;
 };
 
-/// The kernel's own parameters. Work item i of `items`: heads in groups of heads_per_group, in a group the query tile
-/// outer and the head inner when causal (longest first), else the head outer.
+/// The kernel's own parameters. Work items, tiles x heads of them, go head by head: a few heads' keys and values are in
+/// use at once. When causal a head's longest tiles come first, so that long and short ones, compute and memory, mix; of
+/// the last heads, from mixed_heads on, all longest tiles come first and the shortest last: the blocks finish together.
 struct ForwardParams {
   CUtensorMap q, k, v;
   void* o;
@@ -55,7 +55,7 @@ struct ForwardParams {
   float scale, scale_log2;
   int seq_len, kv_len, head_dim;
   int num_heads, group_size;  ///< group_size: query heads a key/value head
-  int items, tiles, heads, heads_per_group;
+  int items, tiles, heads, mixed_heads;
 };
 
 }  // namespace warpmeter::attention::flash_sm90

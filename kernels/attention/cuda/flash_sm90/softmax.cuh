@@ -39,10 +39,10 @@ __device__ __forceinline__ void mask_scores(float (&s)[kCount], const int (&limi
   }
 }
 
-/// s becomes exp2(scale_log2 * (s - maximum)) and state takes the new block in. The maximum of a row follows the true one
-/// only when that has grown by more than 2^8: until then exponentials up to 256 are as exact, and nothing summed before
-/// has to be touched. Returns whether some row of this warp moved; `rescale` then says by what O must be multiplied.
-/// `kMasked`: rows may have seen nothing yet.
+/// s becomes exp2(scale_log2 * (s - maximum)) and state takes the new block in. The maximum of a row follows the true
+/// one only when that has grown by more than 2^8: until then exponentials up to 256 are as exact, and nothing summed
+/// before has to be touched. Returns whether some row of this warp moved; `rescale` then says by what O must be
+/// multiplied. `kMasked`: rows may have seen nothing yet.
 template <bool kMasked, int kCount>
 __device__ __forceinline__ bool softmax_step(float (&s)[kCount], RowState& state, float (&rescale)[2],
                                              float scale_log2) {
@@ -97,11 +97,11 @@ __device__ __forceinline__ void rescale_rows(float (&o)[kCount], const float (&f
   for (int i = 0; i < kCount; ++i) o[i] *= factor[i % 4 / 2];
 }
 
-/// fp32 probabilities as the A operand of P V: 16 columns are four registers.
-template <class T, int kCount>
-__device__ __forceinline__ void pack_probabilities(const float (&s)[kCount], std::uint32_t (&p)[kCount / 2]) {
+/// fp32 probabilities as the A operand of P V: 16 columns are four registers. Behind them come zeros.
+template <class T, int kCount, int kOut>
+__device__ __forceinline__ void pack_probabilities(const float (&s)[kCount], std::uint32_t (&p)[kOut]) {
 #pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) p[i] = ptx::pack2<T>(s[2 * i], s[2 * i + 1]);
+  for (int i = 0; i < kOut; ++i) p[i] = i < kCount / 2 ? ptx::pack2<T>(s[2 * i], s[2 * i + 1]) : 0;
 }
 
 }  // namespace warpmeter::attention::flash_sm90

@@ -40,12 +40,12 @@ __device__ __forceinline__ void close_rows(const ForwardParams& params, const Ro
   for (int r = 0; r < 2; ++r) {
     const float sum = quad_sum(state.sum[r]);
     const int row = rows.row + 8 * r;
-    inverse[r] = sum > 0.0f ? ptx::reciprocal_approx(sum) : 0.0f;
+    inverse[r] = fminf(ptx::reciprocal_approx(sum), 0x1.fffffep127f);  // finite where sum, and so O, is 0
     if (row < params.seq_len && threadIdx.x % 4 == 0) {
       constexpr float kLn2 = 0.693147180559945309f;
-      // In powers of two from what the exponents counted from.
+      // In powers of two from what the exponents counted from; -inf where nothing was seen, both terms are.
       const float lse_log2 = __fmul_rn(state.max[r], params.scale_log2) + ptx::log2_approx(sum);
-      params.lse[batch_head * params.seq_len + row] = sum > 0.0f ? lse_log2 * kLn2 : -INFINITY;
+      params.lse[batch_head * params.seq_len + row] = lse_log2 * kLn2;
     }
   }
 }

@@ -1,8 +1,8 @@
 #include "kernels/attention/cuda/flash_sm90/tensor_map.hpp"
 
-#include <cuda_runtime_api.h>
-
 #include <string>
+
+#include <cuda_runtime_api.h>
 
 #include "kernels/runtime/check.hpp"
 
@@ -43,14 +43,14 @@ CUtensorMap make_tensor_map(const Operand& operand, bool bf16, std::int64_t batc
   const cuuint32_t box[4] = {64, static_cast<cuuint32_t>(box_rows), 1, 1};
   const cuuint32_t steps[4] = {1, 1, 1, 1};
   CUtensorMap map;
-  const CUresult result = encode_tiled()(
-      &map, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,
-      const_cast<void*>(operand.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encode_tiled()(&map, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,
+                     const_cast<void*>(operand.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                     CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw DeviceError("flash attention: cuTensorMapEncodeTiled failed with " + std::to_string(result) + " for " +
-                          std::to_string(batch) + " x " + std::to_string(heads) + " x " + std::to_string(rows) +
-                          " x " + std::to_string(head_dim),
+                          std::to_string(batch) + " x " + std::to_string(heads) + " x " + std::to_string(rows) + " x " +
+                          std::to_string(head_dim),
                       false);
   }
   return map;

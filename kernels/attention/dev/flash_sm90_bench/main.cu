@@ -95,7 +95,14 @@ struct Data {
   ForwardArguments arguments() const {
     ForwardArguments a;
     const double scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim));
-    a.shape = {c.batch,  c.heads,  c.kv_heads, c.seq_len, c.kv_len, c.head_dim, c.causal, static_cast<float>(scale),
+    a.shape = {c.batch,
+               c.heads,
+               c.kv_heads,
+               c.seq_len,
+               c.kv_len,
+               c.head_dim,
+               c.causal,
+               static_cast<float>(scale),
                static_cast<float>(scale * 1.4426950408889634)};
     const auto operand = [&](const T* data, std::int64_t heads, std::int64_t length) {
       return Operand{data, heads * length * c.head_dim, length * c.head_dim, c.head_dim};
@@ -108,9 +115,6 @@ struct Data {
     a.o_head_stride = std::int64_t{c.seq_len} * c.head_dim;
     a.o_row_stride = c.head_dim;
     a.lse = lse;
-    const std::int64_t kv_bytes = std::int64_t{4} * c.kv_len * c.head_dim;
-    const std::int64_t group = c.heads / c.kv_heads;
-    a.heads_per_group = std::max<std::int64_t>(1, (std::int64_t{24} << 20) / kv_bytes) * group;
     a.work_counter = next_work_counter();
     (void)cudaDeviceGetAttribute(&a.multiprocessors, cudaDevAttrMultiProcessorCount, 0);
     return a;
@@ -142,9 +146,21 @@ bool check(const Variant& variant, Case c) {
   c.causal = variant.causal;
   const Data data(c);
   double* out = device_array<double>(3 * data.q_count + 2 * data.rows);
-  flash_bench::ReferenceProblem<T> p{c.batch * c.heads, c.batch * c.kv_heads, c.seq_len, c.kv_len, c.head_dim, c.causal,
-                                     data.q, data.k, data.v, data.q, out, out + data.q_count,
-                                     out + data.q_count + data.rows, out + data.q_count + 2 * data.rows, nullptr,
+  flash_bench::ReferenceProblem<T> p{c.batch * c.heads,
+                                     c.batch * c.kv_heads,
+                                     c.seq_len,
+                                     c.kv_len,
+                                     c.head_dim,
+                                     c.causal,
+                                     data.q,
+                                     data.k,
+                                     data.v,
+                                     data.q,
+                                     out,
+                                     out + data.q_count,
+                                     out + data.q_count + data.rows,
+                                     out + data.q_count + 2 * data.rows,
+                                     nullptr,
                                      nullptr};
   flash_bench::reference_query_kernel<<<dim3(c.seq_len, c.batch * c.heads), 128, c.kv_len * sizeof(double)>>>(p);
   variant.kernel.launch(data.arguments(), nullptr);
@@ -161,10 +177,11 @@ bool check(const Variant& variant, Case c) {
   }
   cudaFree(out);
   const bool right = o < 1.2e-2 && lse < 1e-4 && same;
-  std::printf("{\"check\": \"%s\", \"d\": %d, \"Sq\": %d, \"Sk\": %d, \"h\": \"%d/%d\", \"causal\": %s, \"o\": %.2e, "
-              "\"lse\": %.2e, \"same\": %s, \"right\": %s}\n",
-              variant.kernel.name, c.head_dim, c.seq_len, c.kv_len, c.heads, c.kv_heads, c.causal ? "true" : "false", o,
-              lse, same ? "true" : "false", right ? "true" : "false");
+  std::printf(
+      "{\"check\": \"%s\", \"d\": %d, \"Sq\": %d, \"Sk\": %d, \"h\": \"%d/%d\", \"causal\": %s, \"o\": %.2e, "
+      "\"lse\": %.2e, \"same\": %s, \"right\": %s}\n",
+      variant.kernel.name, c.head_dim, c.seq_len, c.kv_len, c.heads, c.kv_heads, c.causal ? "true" : "false", o, lse,
+      same ? "true" : "false", right ? "true" : "false");
   std::fflush(stdout);
   return right;
 }
@@ -192,10 +209,10 @@ void time(const Variant& variant, Case c, void* flush, std::size_t flush_bytes) 
   std::sort(samples.begin(), samples.end());
   const double ms = samples[samples.size() / 2];
   const double flops = 4.0 * c.batch * c.heads * c.seq_len * c.kv_len * c.head_dim * (c.causal ? 0.5 : 1.0);
-  std::printf("{\"impl\": \"%s\", \"d\": %d, \"N\": %d, \"B\": %d, \"H\": %d, \"causal\": %s, \"fwd_ms\": %.5f, "
-              "\"fwd_tflops\": %.1f}\n",
-              variant.kernel.name, c.head_dim, c.seq_len, c.batch, c.heads, c.causal ? "true" : "false", ms,
-              flops / ms / 1e9);
+  std::printf(
+      "{\"impl\": \"%s\", \"d\": %d, \"N\": %d, \"B\": %d, \"H\": %d, \"causal\": %s, \"fwd_ms\": %.5f, "
+      "\"fwd_tflops\": %.1f}\n",
+      variant.kernel.name, c.head_dim, c.seq_len, c.batch, c.heads, c.causal ? "true" : "false", ms, flops / ms / 1e9);
   std::fflush(stdout);
 }
 
@@ -231,9 +248,10 @@ int run(int argc, char** argv) {
   if (checking) {
     for (const Variant& variant : variants) {
       const int d = variant.kernel.head_dim;
-      const Case cases[] = {{1, 2, 2, 128, 128, d, false},  {2, 4, 2, 250, 250, d, false}, {1, 2, 1, 1, 1000, d, false},
-                            {1, 2, 2, 1000, 1, d, false},   {1, 1, 1, 65, 127, d, false},  {1, 3, 3, 799, 3, d, false},
-                            {1, 2, 2, 1023, 1024, d, false}, {3, 8, 2, 700, 1100, d, false}, {1, 1, 1, 1, 1, d, false}};
+      const Case cases[] = {
+          {1, 2, 2, 128, 128, d, false},   {2, 4, 2, 250, 250, d, false},  {1, 2, 1, 1, 1000, d, false},
+          {1, 2, 2, 1000, 1, d, false},    {1, 1, 1, 65, 127, d, false},   {1, 3, 3, 799, 3, d, false},
+          {1, 2, 2, 1023, 1024, d, false}, {3, 8, 2, 700, 1100, d, false}, {1, 1, 1, 1, 1, d, false}};
       for (const Case& c : cases) wrong += check(variant, c) ? 0 : 1;
     }
     std::printf("{\"checks_wrong\": %d}\n", wrong);

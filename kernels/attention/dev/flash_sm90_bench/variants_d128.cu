@@ -6,19 +6,22 @@
 namespace warpmeter::attention::flash_sm90::bench {
 
 void add_d128(std::vector<Variant>& variants) {
-#define ADD(d, m, n, ping_pong, stages)                                                                               \
-  variants.push_back({{#m "x" #n "_" #ping_pong "_" #stages, d,                                                       \
-                       launch_forward<__nv_bfloat16, ForwardConfig<d, m, n, false, ping_pong, stages>>},              \
-                      false});                                                                                        \
-  variants.push_back({{#m "x" #n "_" #ping_pong "_" #stages, d,                                                       \
-                       launch_forward<__nv_bfloat16, ForwardConfig<d, m, n, true, ping_pong, stages>>},               \
-                      true});
-  // tile of queries and keys, taking turns, stages
-  ADD(128, 128, 128, true, 2)
-  ADD(128, 128, 128, false, 2)
-  ADD(128, 128, 176, true, 2)
-  ADD(128, 128, 160, true, 2)
+#define ADD_ONE(d, m, n, ping_pong, stages, query_stages, half, causal)                                   \
+  variants.push_back(                                                                                     \
+      {{#m "x" #n "_" #ping_pong "_" #stages #query_stages #half, d,                                      \
+        launch_forward<__nv_bfloat16,                                                                     \
+                       ForwardConfig<d, m, n, causal, ping_pong, stages, query_stages, causal && half>>}, \
+       causal});
+#define ADD(...)              \
+  ADD_ONE(__VA_ARGS__, false) \
+  ADD_ONE(__VA_ARGS__, true)
+  // tile of queries and keys, taking turns, stages of keys, of queries, half blocks where causal
+  ADD(128, 128, 128, true, 2, 1, false)
+  ADD(128, 128, 128, true, 2, 1, true)
+  ADD(128, 128, 128, true, 2, 2, false)
+  ADD(128, 128, 128, true, 3, 1, false)
 #undef ADD
+#undef ADD_ONE
 }
 
 }  // namespace warpmeter::attention::flash_sm90::bench

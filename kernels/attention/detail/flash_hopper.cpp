@@ -1,0 +1,98 @@
+#include "kernels/attention/detail/flash_hopper.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/attention/detail/operand_rows.hpp"
+#if WARPMETER_FLASH_SM90
+#include "kernels/attention/cuda/flash_sm80/check_cuda.hpp"
+#include "kernels/attention/cuda/flash_sm90/kernels.hpp"
+#endif
+
+namespace warpmeter::attention::flash_hopper {
+
+#if WARPMETER_FLASH_SM90
+
+namespace {
+
+constexpr double kLog2e = 1.4426950408889634;
+
+int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
+  flash_sm80::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  flash_sm80::check_cuda(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+const flash_sm90::ForwardKernel* kernel_of(const AttentionProblem& problem) {
+  return flash_sm90::forward_kernel(problem.dtype, static_cast<int>(problem.head_dim), problem.causal);
+}
+
+flash_sm90::Operand operand(const ConstOperand& o) {
+  return {o.data, o.batch_stride, o.head_stride, o.row_stride};
+}
+
+}  // namespace
+
+std::optional<std::string> unsupported(const AttentionProblem& problem) {
+  if (!is_16bit(problem.dtype)) return "flash_sm90 takes bf16 and fp16";
+  if (kernel_of(problem) == nullptr) return "flash_sm90 takes head dims 64, 80, 96, 128 and 256";
+  // One counter deals out the work, and rows are counted from 0 to seq_len and kv_len together.
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  const std::int64_t tiles = problem.seq_len / 128 + 1;
+  if (problem.seq_len > kMost || problem.kv_len > kMost || problem.batch * problem.num_heads > kMost / tiles) {
+    return "flash_sm90 takes up to 2^30 tiles of 128 queries";
+  }
+  if (device_attribute(cudaDevAttrComputeCapabilityMajor) != 9) return "flash_sm90 needs a Hopper GPU";
+  return std::nullopt;
+}
+
+std::string kernel(const AttentionProblem& problem) {
+  return kernel_of(problem)->name;
+}
+
+bool forward(const Context& context, const AttentionProblem& problem, const ForwardArguments& arguments) {
+  for (const ConstOperand& o : {arguments.q, arguments.k, arguments.v, as_const(arguments.o)}) {
+    if (!rows_aligned(o, problem)) return false;
+  }
+  flash_sm90::ForwardArguments forward;
+  forward.shape = {problem.batch,
+                   problem.num_heads,
+                   problem.num_kv_heads,
+                   problem.seq_len,
+                   problem.kv_len,
+                   static_cast<int>(problem.head_dim),
+                   problem.causal,
+                   static_cast<float>(problem.scale()),
+                   static_cast<float>(problem.scale() * kLog2e)};
+  forward.q = operand(arguments.q);
+  forward.k = operand(arguments.k);
+  forward.v = operand(arguments.v);
+  forward.o = arguments.o.data;
+  forward.o_batch_stride = arguments.o.batch_stride;
+  forward.o_head_stride = arguments.o.head_stride;
+  forward.o_row_stride = arguments.o.row_stride;
+  forward.lse = arguments.lse;
+  forward.work_counter = flash_sm90::next_work_counter();
+  forward.multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
+  kernel_of(problem)->launch(forward, static_cast<cudaStream_t>(context.stream.handle));
+  return true;
+}
+
+#else
+
+std::optional<std::string> unsupported(const AttentionProblem& /*problem*/) {
+  return "flash_sm90 is not in this build: 90a is not among its CUDA architectures";
+}
+std::string kernel(const AttentionProblem& /*problem*/) {
+  return {};
+}
+bool forward(const Context& /*context*/, const AttentionProblem& /*problem*/, const ForwardArguments& /*arguments*/) {
+  return false;
+}
+
+#endif
+
+}  // namespace warpmeter::attention::flash_hopper

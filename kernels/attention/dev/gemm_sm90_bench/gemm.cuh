@@ -28,7 +28,8 @@ struct Params {
   __nv_bfloat16* c;
   std::int64_t c_row_stride;
   int m, n;
-  int row_tiles;  ///< of kCluster blocks' rows
+  int row_tiles;      ///< of kCluster blocks' rows
+  int rows_together;  ///< of them, down a column before the next
   int column_tiles;
   int tiles;
   int k_blocks;
@@ -42,7 +43,6 @@ struct Config {
   static constexpr int kConsumers = kBlockM / 64;
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr int kStages = 4;
-  static constexpr int kRowsTogether = 16;  ///< tiles of a column done one after another, so that 132 are near a square
 
   // A block is launched with 168 registers a thread; the warpgroups share them out.
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
@@ -82,12 +82,13 @@ struct TilePlace {
   int row, column;
 
   __device__ __forceinline__ TilePlace(const Params& params, int tile) {
-    constexpr int kGroup = Config::kRowsTogether / Config::kCluster;
-    const int group = tile / (kGroup * params.column_tiles);
-    const int within = tile - group * (kGroup * params.column_tiles);
-    const int rows = min(kGroup, params.row_tiles - group * kGroup);
+    const int group_tiles = params.rows_together * params.column_tiles;
+    const int group = tile / group_tiles;
+    const int within = tile - group * group_tiles;
+    const int first = group * params.rows_together;
+    const int rows = min(params.rows_together, params.row_tiles - first);
     const int across = within / rows;
-    row = (group * kGroup + within - across * rows) * (Config::kCluster * Config::kBlockM);
+    row = (first + within - across * rows) * (Config::kCluster * Config::kBlockM);
     column = across * Config::kBlockN;
   }
 };
@@ -254,6 +255,7 @@ void launch(const Gemm& gemm, int multiprocessors, cudaStream_t stream) {
   params.m = static_cast<int>(gemm.m);
   params.n = static_cast<int>(gemm.n);
   params.row_tiles = tiles(gemm.m, C::kBlockM * kCluster);
+  params.rows_together = std::max(1, gemm.rows_together / kCluster);
   params.column_tiles = tiles(gemm.n, C::kBlockN);
   params.tiles = params.row_tiles * params.column_tiles;
   params.k_blocks = tiles(gemm.k, C::kBlockK);

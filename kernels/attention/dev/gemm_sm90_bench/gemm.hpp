@@ -14,6 +14,8 @@ struct Gemm {
   std::int64_t m, n, k;
   const __nv_bfloat16 *a, *b;
   __nv_bfloat16* c;
+  /// Tiles of a column done one after another: 16 make 132 tiles of 128 x 256 about a square, which reads least.
+  int rows_together = 16;
 };
 
 /// How B lies: as (n, k), a flash kernel's keys, or as (k, n), its values.

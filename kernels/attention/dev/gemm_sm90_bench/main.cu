@@ -1,11 +1,12 @@
 // gemm_sm90_bench: the PTX layer as a plain matrix product beside cuBLAS, first for truth, then for speed; bf16.
 //
-//     gemm_sm90_bench [--check] [--cluster 1|2] [--samples N]
+//     gemm_sm90_bench [--check] [--cluster 1|2] [--rows N] [--samples N]
 //
 // One JSON line a figure on stdout. Every product is compared with cuBLAS's of the same operands in fp32, and in places
 // with one in fp64; a wrong one is not timed, and the exit status is 1. Times are medians of device time between
 // events, the two taking turns, with the L2 flushed before each sample. --check: odd shapes too, and the same bits
-// again. --cluster 2: pairs of blocks load B together.
+// again. --cluster 2: pairs of blocks load B together. --rows: how
+// many tiles of a column come one after another.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -125,6 +126,7 @@ using Launch = void (*)(const Gemm&, int, cudaStream_t);
 struct Variant {
   Layout layout;
   int cluster;
+  int rows_together;
   [[nodiscard]] Launch launch_function() const {
     if (layout == Layout::k_major) return cluster == 1 ? launch<Layout::k_major, 1> : launch<Layout::k_major, 2>;
     return cluster == 1 ? launch<Layout::mn_major, 1> : launch<Layout::mn_major, 2>;
@@ -152,7 +154,7 @@ class Bench {
     const DeviceArray<T> a(m * k), b(n * k), c(m * n + kGuard), cublas_c(m * n);
     fill_normal_kernel<<<1024, 256>>>(a.get(), m * k, 1);
     fill_normal_kernel<<<1024, 256>>>(b.get(), n * k, 2);
-    const Gemm gemm{m, n, k, a.get(), b.get(), c.get()};
+    const Gemm gemm{m, n, k, a.get(), b.get(), c.get(), variant.rows_together};
     const auto ours = [&] { variant.launch_function()(gemm, multiprocessors_, nullptr); };
 
     check_cuda(cudaMemset(c.get(), 0xff, (m * n + kGuard) * sizeof(T)), "poison");
@@ -257,9 +259,9 @@ class Bench {
     std::memcpy(&error, &difference.error_bits, sizeof(error));
     std::memcpy(&largest, &difference.largest_bits, sizeof(largest));
     const double flops = 2.0 * static_cast<double>(gemm.m) * static_cast<double>(gemm.n) * static_cast<double>(gemm.k);
-    std::printf("{\"m\": %lld, \"n\": %lld, \"k\": %lld, \"b\": \"%s\", \"cluster\": %d, ",
+    std::printf("{\"m\": %lld, \"n\": %lld, \"k\": %lld, \"b\": \"%s\", \"cluster\": %d, \"rows\": %d, ",
                 static_cast<long long>(gemm.m), static_cast<long long>(gemm.n), static_cast<long long>(gemm.k),
-                variant.layout == Layout::k_major ? "k_major" : "mn_major", variant.cluster);
+                variant.layout == Layout::k_major ? "k_major" : "mn_major", variant.cluster, variant.rows_together);
     if (ours_ms > 0) {
       std::printf("\"ours_tflops\": %.1f, \"cublas_tflops\": %.1f, \"ratio\": %.4f, ", flops / ours_ms / 1e9,
                   flops / cublas_ms / 1e9, cublas_ms / ours_ms);
@@ -292,16 +294,18 @@ constexpr Size kChecked[] = {{128, 256, 64},  {8, 8, 8},        {1, 8, 2048},   
 
 int run(int argc, char** argv) {
   bool checking = false;
-  int cluster = 1, samples = 10;
+  int cluster = 1, rows = 16, samples = 10;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     const auto number = [&] { return i + 1 < argc ? std::atoi(argv[++i]) : 0; };
     if (argument == "--check") {
       checking = true;
     } else if (argument == "--cluster" && (cluster = number(), cluster == 1 || cluster == 2)) {
+    } else if (argument == "--rows" && (rows = number(), rows > 0)) {
     } else if (argument == "--samples" && (samples = number(), samples > 0)) {
     } else {
-      std::fprintf(stderr, "gemm_sm90_bench: wrong argument at %s; [--check] [--cluster 1|2] [--samples N]\n",
+      std::fprintf(stderr,
+                   "gemm_sm90_bench: wrong argument at %s; [--check] [--cluster 1|2] [--rows N] [--samples N]\n",
                    argument.c_str());
       return 2;
     }
@@ -311,12 +315,14 @@ int run(int argc, char** argv) {
   const Layout layouts[] = {Layout::k_major, Layout::mn_major};
   if (checking) {
     for (const Size& size : kChecked) {
-      for (const Layout layout : layouts) wrong += bench.run({layout, cluster}, size.m, size.n, size.k, false) ? 0 : 1;
+      for (const Layout layout : layouts)
+        wrong += bench.run({layout, cluster, rows}, size.m, size.n, size.k, false) ? 0 : 1;
     }
     std::printf("{\"checks_wrong\": %d}\n", wrong);
   }
   for (const Size& size : kTimed) {
-    for (const Layout layout : layouts) wrong += bench.run({layout, cluster}, size.m, size.n, size.k, true) ? 0 : 1;
+    for (const Layout layout : layouts)
+      wrong += bench.run({layout, cluster, rows}, size.m, size.n, size.k, true) ? 0 : 1;
   }
   return wrong == 0 ? 0 : 1;
 }

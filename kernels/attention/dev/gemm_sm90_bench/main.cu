@@ -5,8 +5,8 @@
 // One JSON line a figure on stdout. Every product is compared with cuBLAS's of the same operands in fp32, and in places
 // with one in fp64; a wrong one is not timed, and the exit status is 1. Times are medians of device time between
 // events, the two taking turns, with the L2 flushed before each sample. --check: odd shapes too, and the same bits
-// again. --cluster 2: pairs of blocks load B together. --rows: how
-// many tiles of a column come one after another.
+// again. --cluster 2: pairs of blocks load B together. --rows: how many
+// tiles of a column come one after another.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

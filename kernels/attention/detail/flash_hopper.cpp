@@ -30,6 +30,16 @@ const flash_sm90::ForwardKernel* kernel_of(const AttentionProblem& problem) {
   return flash_sm90::forward_kernel(problem.dtype, static_cast<int>(problem.head_dim), problem.causal);
 }
 
+/// Whether the copy engine can walk the operand: forwards, by less than 2^40 bytes.
+bool copyable(const ConstOperand& operand, const AttentionProblem& problem) {
+  constexpr std::int64_t kMostElements = (std::int64_t{1} << 40) / 2;
+  const auto walks = [](std::int64_t stride, std::int64_t count) {
+    return count == 1 || (stride > 0 && stride < kMostElements);
+  };
+  return walks(operand.batch_stride, problem.batch) && walks(operand.head_stride, problem.num_heads) &&
+         walks(operand.row_stride, std::max(problem.seq_len, problem.kv_len));
+}
+
 flash_sm90::Operand operand(const ConstOperand& o) {
   return {o.data, o.batch_stride, o.head_stride, o.row_stride};
 }
@@ -55,7 +65,7 @@ std::string kernel(const AttentionProblem& problem) {
 
 bool forward(const Context& context, const AttentionProblem& problem, const ForwardArguments& arguments) {
   for (const ConstOperand& o : {arguments.q, arguments.k, arguments.v, as_const(arguments.o)}) {
-    if (!rows_aligned(o, problem)) return false;
+    if (!rows_aligned(o, problem) || !copyable(o, problem)) return false;
   }
   flash_sm90::ForwardArguments forward;
   forward.shape = {problem.batch,

@@ -15,7 +15,7 @@ namespace warpmeter::attention::flash_hopper {
 /// "flash_sm90_d128_causal_bf16". Valid when supported.
 [[nodiscard]] std::string kernel(const AttentionProblem& problem);
 
-/// Enqueues O and LSE, if every row of every operand is 16-byte aligned as the copy engine needs it; else false, and
+/// Enqueues O and LSE, if the copy engine can take every operand (rows on 16 bytes, strides above 0); else false, and
 /// nothing is done. Valid when supported. Throws DeviceError.
 [[nodiscard]] bool forward(const Context& context, const AttentionProblem& problem, const ForwardArguments& arguments);
 

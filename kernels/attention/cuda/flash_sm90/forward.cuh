@@ -57,7 +57,7 @@ struct WorkItem {
   template <class Config>
   static __device__ __forceinline__ int keys_seen(const ForwardParams& params, int end_row) {
     if constexpr (!Config::kCausal) return params.kv_len;
-    return max(0, min(params.kv_len, min(end_row, params.seq_len) + params.kv_len - params.seq_len));
+    return max(0, min(params.kv_len, min(end_row, params.seq_len) + (params.kv_len - params.seq_len)));
   }
   template <class Config>
   static __device__ __forceinline__ int blocks_seen(const ForwardParams& params, int end_row) {
@@ -67,7 +67,7 @@ struct WorkItem {
   template <class Config>
   static __device__ __forceinline__ int blocks_whole(const ForwardParams& params, int row) {
     int keys = params.kv_len;
-    if constexpr (Config::kCausal) keys = max(0, min(keys, row + 1 + params.kv_len - params.seq_len));
+    if constexpr (Config::kCausal) keys = max(0, min(keys, row + 1 + (params.kv_len - params.seq_len)));
     return keys / Config::kBlockN;
   }
 };
@@ -116,10 +116,12 @@ __device__ __forceinline__ void prefetch_item(const ForwardParams& params, const
 }
 
 /// The thread that draws work items and hands them to the loading threads and the consumers: what it takes, an atomic
-/// and some divisions, nobody waits for.
+/// and some divisions, nobody waits for. It draws late, when the keys of the item before are nearly all asked for:
+/// what a block has drawn no other can take over, and they shall finish together.
 template <class Config>
 __device__ __forceinline__ void schedule(const ForwardParams& params, std::uint32_t shared) {
   int item = static_cast<int>(blockIdx.x);
+  std::uint32_t demand = 0;
   for (RingPosition<Config::kWorkSlots> slot;; slot = slot.next()) {
     WorkItem work{0, -1, 0, 0};
     if (item < params.items) {
@@ -131,11 +133,14 @@ __device__ __forceinline__ void schedule(const ForwardParams& params, std::uint3
                          work.head);
     ptx::mbarrier_arrive(shared + Config::kWorkFull + 8 * slot.stage());
     if (work.blocks < 0) break;
+    ptx::mbarrier_wait(shared + Config::kWorkDemand, demand);
+    demand ^= 1;
     item = static_cast<int>(gridDim.x + atomicAdd(&params.work_counter->next, 1u));
   }
   // The last block to come here leaves the counter as it found it.
   __threadfence();
   if (atomicAdd(&params.work_counter->finished, 1u) == gridDim.x - 1) {
+    __threadfence();
     params.work_counter->next = 0;
     params.work_counter->finished = 0;
   }
@@ -166,11 +171,14 @@ __device__ __forceinline__ void load_queries_and_keys(const ForwardParams& param
   WorkItem work;
   while (take_item<Config>(shared, slot, work)) {
     const int kv_head = work.head / params.group_size;
+    constexpr int kDrawAt = 2;  // blocks yet to be asked for beyond this one
     const auto load_block = [&](int block) {
+      if (block == kDrawAt) ptx::mbarrier_arrive(shared + Config::kWorkDemand);
       load_keys<Config>(&params.k, shared + Config::kKeyOffset, shared + Config::kKeyFull, shared + Config::kKeyEmpty,
                         key, work, kv_head, block);
       key = key.next();
     };
+    if (work.blocks <= kDrawAt) ptx::mbarrier_arrive(shared + Config::kWorkDemand);
     if (work.blocks > 0) load_block(work.blocks - 1);
 #pragma unroll
     for (int consumer = 0; consumer < Config::kConsumers; ++consumer) {
@@ -397,7 +405,7 @@ class Consumer {
     for (int r = 0; r < 2; ++r) {
       int visible = params_.kv_len;
       if constexpr (Config::kCausal) {
-        visible = min(visible, first_row + thread_row() + 8 * r + 1 + params_.kv_len - params_.seq_len);
+        visible = min(visible, first_row + thread_row() + 8 * r + 1 + (params_.kv_len - params_.seq_len));
       }
       limit[r] = visible - block * Config::kBlockN - 2 * (static_cast<int>(threadIdx.x) % 4);
     }
@@ -509,6 +517,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1) forward_kernel(const __gr
       ptx::mbarrier_init(shared + Config::kWorkFull + 8 * i, 1);
       ptx::mbarrier_init(shared + Config::kWorkEmpty + 8 * i, 4 * Config::kConsumers + 2);
     }
+    ptx::mbarrier_init(shared + Config::kWorkDemand, 1);
     ptx::mbarrier_init_fence();
   }
   __syncthreads();

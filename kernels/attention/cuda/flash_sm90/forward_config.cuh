@@ -48,7 +48,8 @@ struct ForwardConfig {
   static constexpr int kWorkSlots = 3;  ///< to be stored, in work, next
   static constexpr int kWorkFull = kValueEmpty + 8 * kStages;
   static constexpr int kWorkEmpty = kWorkFull + 8 * kWorkSlots;
-  static constexpr int kWorkItems = (kWorkEmpty + 8 * kWorkSlots + 15) / 16 * 16;  ///< four ints a slot: WorkItem
+  static constexpr int kWorkDemand = kWorkEmpty + 8 * kWorkSlots;      ///< an arrival an item: time to draw the next
+  static constexpr int kWorkItems = (kWorkDemand + 8 + 15) / 16 * 16;  ///< four ints a slot: WorkItem
   static constexpr int kSharedEnd = kWorkItems + 16 * kWorkSlots;
   static constexpr int kSharedBytes = kSharedEnd + 1024;  ///< the base is aligned to 1024 by hand
 

@@ -12,10 +12,12 @@ namespace warpmeter::attention::flash_sm90 {
 struct RowState {
   float max[2];
   float sum[2];
+  bool large;  ///< the same for a warp: some maximum is too large for its product with the scale to be subtracted
 
   __device__ __forceinline__ void reset() {
     max[0] = max[1] = -INFINITY;
     sum[0] = sum[1] = 0.0f;
+    large = false;
   }
 };
 
@@ -46,7 +48,7 @@ __device__ __forceinline__ void mask_scores(float (&s)[kCount], const int (&limi
 template <bool kMasked, int kCount>
 __device__ __forceinline__ bool softmax_step(float (&s)[kCount], RowState& state, float (&rescale)[2],
                                              float scale_log2) {
-  constexpr float kSlack = 8.0f;
+  constexpr float kSlack = 8.0f, kLargeLog2 = 64.0f;
   float largest[2];
   bool moved = false;
 #pragma unroll
@@ -63,26 +65,47 @@ __device__ __forceinline__ bool softmax_step(float (&s)[kCount], RowState& state
   }
   moved = __any_sync(0xffffffffu, moved);
   if (moved) {
+    bool large = false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float maximum = fmaxf(state.max[r], largest[r]);
-      // Rounded products on both sides, not fused ones: an unchanged maximum must give exactly 1. A row that has seen
-      // nothing has a sum of 0 and a product of 0, and any finite factor will do.
-      const float shift = __fmul_rn(maximum == -INFINITY ? 0.0f : maximum, scale_log2);
-      rescale[r] = ptx::exp2_approx(__fsub_rn(__fmul_rn(state.max[r], scale_log2), shift));
+      // A row that has seen nothing has a sum of 0 and a product of 0, and any finite factor will do.
+      const float finite = maximum == -INFINITY ? 0.0f : maximum;
+      rescale[r] = ptx::exp2_approx(__fmul_rn(__fsub_rn(state.max[r], finite), scale_log2));
       state.max[r] = maximum;
       state.sum[r] *= rescale[r];
+      large = large || fabsf(finite * scale_log2) > kLargeLog2;
+    }
+    state.large = __any_sync(0xffffffffu, large);
+  }
+  if (state.large) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float finite = kMasked && state.max[r] == -INFINITY ? 0.0f : state.max[r];
+#pragma unroll
+      for (int i = 0; i < kCount; i += 4) {
+        s[i + 2 * r] = __fmul_rn(__fsub_rn(s[i + 2 * r], finite), scale_log2);
+        s[i + 2 * r + 1] = __fmul_rn(__fsub_rn(s[i + 2 * r + 1], finite), scale_log2);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float shift = __fmul_rn(kMasked && state.max[r] == -INFINITY ? 0.0f : state.max[r], scale_log2);
+#pragma unroll
+      for (int i = 0; i < kCount; i += 4) {
+        s[i + 2 * r] = __fmaf_rn(s[i + 2 * r], scale_log2, -shift);
+        s[i + 2 * r + 1] = __fmaf_rn(s[i + 2 * r + 1], scale_log2, -shift);
+      }
     }
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float maximum = kMasked && state.max[r] == -INFINITY ? 0.0f : state.max[r];
-    const float shift = __fmul_rn(maximum, scale_log2);
     float sum_low = 0, sum_high = 0;
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) {
-      s[i + 2 * r] = ptx::exp2_approx(__fmaf_rn(s[i + 2 * r], scale_log2, -shift));
-      s[i + 2 * r + 1] = ptx::exp2_approx(__fmaf_rn(s[i + 2 * r + 1], scale_log2, -shift));
+      s[i + 2 * r] = ptx::exp2_approx(s[i + 2 * r]);
+      s[i + 2 * r + 1] = ptx::exp2_approx(s[i + 2 * r + 1]);
       sum_low += s[i + 2 * r];
       sum_high += s[i + 2 * r + 1];
     }

@@ -43,9 +43,11 @@ __device__ __forceinline__ void close_rows(const ForwardParams& params, const Ro
     inverse[r] = fminf(ptx::reciprocal_approx(sum), 0x1.fffffep127f);  // finite where sum, and so O, is 0
     if (row < params.seq_len && threadIdx.x % 4 == 0) {
       constexpr float kLn2 = 0.693147180559945309f;
-      // In powers of two from what the exponents counted from; -inf where nothing was seen, both terms are.
-      const float lse_log2 = __fmul_rn(state.max[r], params.scale_log2) + ptx::log2_approx(sum);
-      params.lse[batch_head * params.seq_len + row] = lse_log2 * kLn2;
+      // max * scale in two parts: one rounding in all.
+      const float high = __fmul_rn(state.max[r], params.scale);
+      const float low = __fmaf_rn(state.max[r], params.scale, -high);
+      params.lse[batch_head * params.seq_len + row] =
+          sum > 0.0f ? high + (low + ptx::log2_approx(sum) * kLn2) : -INFINITY;
     }
   }
 }

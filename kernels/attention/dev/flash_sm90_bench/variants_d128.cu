@@ -17,8 +17,6 @@ void add_d128(std::vector<Variant>& variants) {
   ADD_ONE(__VA_ARGS__, true)
   // tile of queries and keys, taking turns, stages of keys, of queries, half blocks where causal
   ADD(128, 128, 128, true, 2, 1, false)
-  ADD(128, 128, 128, true, 2, 1, true)
-  ADD(128, 128, 128, true, 2, 2, false)
   ADD(128, 128, 128, true, 3, 1, false)
 #undef ADD
 #undef ADD_ONE

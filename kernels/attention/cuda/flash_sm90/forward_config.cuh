@@ -60,8 +60,7 @@ struct ForwardConfig {
 
 // The tiles in use; measured beside others in dev/flash_sm90.md.
 template <bool kCausal>
-using ForwardD64 = std::conditional_t<kCausal, ForwardConfig<64, 192, 128, true, true, 4, 2, true>,
-                                      ForwardConfig<64, 192, 128, false, true>>;
+using ForwardD64 = ForwardConfig<64, 192, 128, kCausal, true>;
 template <bool kCausal>
 using ForwardD80 = ForwardConfig<80, 128, 176, kCausal, true>;
 template <bool kCausal>

@@ -65,7 +65,8 @@ ensure_optional_packages() {
     [ -n "$(find /var/lib/apt/lists -name '*_Packages*' -print -quit 2>/dev/null)" ] ||
       "${as_root[@]}" apt-get update >/dev/null 2>&1
     for package in "${missing[@]}"; do
-      apt-cache show "$package" 2>/dev/null | grep -q '^Package:' &&
+      # Into a variable: a reader that stops early would break the pipe, and with pipefail the answer.
+      [ -n "$(apt-cache show "$package" 2>/dev/null)" ] &&
         DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y --no-install-recommends "$package" >/dev/null 2>&1 ||
         left+=("$package")
     done

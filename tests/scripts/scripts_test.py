@@ -61,7 +61,7 @@ class Usage(unittest.TestCase):
             path = pathlib.Path(folder) / name
             path.write_text("#!/bin/sh\n" + body + "\n")
             path.chmod(0o755)
-        command = f". {SOURCE}/scripts/lib/common.sh; ensure_optional_packages one two; echo went on"
+        command = f"set -o pipefail; . {SOURCE}/scripts/lib/common.sh; ensure_optional_packages one two; echo went on"
         result = subprocess.run(["bash", "-u", "-c", command], capture_output=True, text=True, check=False, timeout=60,
                                 env=dict(os.environ, PATH=folder + ":" + os.environ["PATH"]), stdin=subprocess.DEVNULL)
         self.assertEqual((result.returncode, result.stdout), (0, "went on\n"))
@@ -75,6 +75,10 @@ class Usage(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             said, _ = self.optional(folder, 'case "$*" in *two) exit 100 ;; esac')
             self.assertIn("Not installed, so that tests which need it skip: two\n", said)
+        with tempfile.TemporaryDirectory() as folder:
+            # More than a pipe holds, of which the first line would do: the writer must not be cut off.
+            said, asked = self.optional(folder, "exit 0", apt_cache="echo Package: $2; seq 100000")
+            self.assertEqual((said, len(asked.splitlines())), ("Installing: one two\n", 2))
         with tempfile.TemporaryDirectory() as folder:
             said, asked = self.optional(folder, "exit 0", apt_cache="exit 100")
             self.assertIn("skip: one two\n", said)

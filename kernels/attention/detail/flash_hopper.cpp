@@ -19,6 +19,17 @@ namespace {
 
 constexpr double kLog2e = 1.4426950408889634;
 
+/// Whether the current device is a Hopper GPU; false where there is none at all.
+bool on_hopper() {
+  int device = 0, major = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  return major == 9;
+}
+
 int device_attribute(cudaDeviceAttr attribute) {
   int device = 0, value = 0;
   flash_sm80::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
@@ -55,7 +66,7 @@ std::optional<std::string> unsupported(const AttentionProblem& problem) {
   if (problem.seq_len > kMost || problem.kv_len > kMost || problem.batch * problem.num_heads > kMost / tiles) {
     return "flash_sm90 takes up to 2^30 tiles of 128 queries";
   }
-  if (device_attribute(cudaDevAttrComputeCapabilityMajor) != 9) return "flash_sm90 needs a Hopper GPU";
+  if (!on_hopper()) return "flash_sm90 needs a Hopper GPU";
   return std::nullopt;
 }
 

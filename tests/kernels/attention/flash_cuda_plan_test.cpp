@@ -19,7 +19,7 @@ AttentionProblem problem_of(DType dtype, std::int64_t head_dim) {
 }
 
 TEST(FlashCuda, NamesTheKernelThatFits) {
-  const Implementation& flash = flash_cuda();
+  const Implementation& flash = flash_sm80_cuda();  // flash's own forward depends on the device
   EXPECT_EQ(flash.kernel(problem_of(DType::fp32, 16), Pass::forward), "flash_sm80_d16_fp32");
   EXPECT_EQ(flash.kernel(problem_of(DType::fp32, 17), Pass::backward), "flash_sm80_d32_fp32");
   EXPECT_EQ(flash.kernel(problem_of(DType::tf32, 65), Pass::forward), "flash_sm80_d128_tf32");

@@ -213,17 +213,12 @@ void compute_16bit(const GemmProblem& p, bool blocks, const Unit& unit, ConstOpe
 namespace detail {
 
 GemmPlan gemm_plan(const GemmProblem& problem) {
-  // Even work too is dealt as cores come free: where others use the machine they are not equally fast
-  // (dev/naive_cpu.md).
-  return {panel_rows(problem), GemmPlan::Deal::as_free,
-          problem.n >= kLeastUnpackedColumns && cpu_isa() == CpuIsa::avx512};
+  return {panel_rows(problem), problem.n >= kLeastUnpackedColumns && cpu_isa() == CpuIsa::avx512};
 }
 
 void gemm_cpu(const GemmPlan& plan, const GemmProblem& problem, ConstOperand a, ConstOperand b, Operand c) {
   const std::int64_t rows = plan.rows;
   WM_CHECK(rows >= 1 && rows <= kMaxGemmPanel, "a panel of " + std::to_string(rows) + " rows");
-  WM_CHECK(plan.deal == GemmPlan::Deal::as_free || storage_of(problem.dtype) == DType::fp32,
-           "only fp32 products are dealt in order");
   const std::int64_t panels = (problem.m + rows - 1) / rows;
   const bool wide = storage_of(problem.dtype) == DType::fp32;
   WM_CHECK(wide || is_16bit(problem.dtype), "matrix products are of fp32, bf16 or fp16");
@@ -242,11 +237,7 @@ void gemm_cpu(const GemmPlan& plan, const GemmProblem& problem, ConstOperand a, 
       compute_16bit(problem, plan.blocks, unit, a, b, c, store.get() + std::int64_t{worker} * 3 * kBlock * kBlock);
     }
   };
-  if (plan.deal == GemmPlan::Deal::in_order) {
-    parallel_for_static_work(matrices * panels, panel_ns,
-                             [&](std::int64_t index) { compute(index / panels, index % panels, 0); });
-    return;
-  }
+  // Even work too is dealt as cores come free: a virtual machine's are not equally fast (dev/naive_cpu.md).
   parallel_for_work(matrices * panels, panel_ns, [&](std::int64_t index, int worker) {
     // The longest panels under a causal mask come first: late short ones even out the end.
     const std::int64_t place = index / matrices;

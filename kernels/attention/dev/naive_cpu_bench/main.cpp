@@ -7,8 +7,8 @@
 // Variants take turns within a round, so that a machine that others load slows all of them alike. A figure is the
 // median over the rounds; "best" is the smallest total. Every variant's dQ, dK, dV are compared with the product's.
 //
-// A variant's name says who computes the products, the rows of a panel, and how products and passes (softmax, mask,
-// scale) are dealt: `s` in order, to each core the same rows every time, `d` as cores come free.
+// A variant's name says who computes the products, the rows of a panel, and how the passes (softmax, mask, scale) are
+// dealt: `s` in order, to each core the same rows every time, `d` as cores come free, as the products are.
 //   panels      one call of the BLAS a panel
 //   blocks      dV, dQ and dK in blocks that the BLAS does not pack; dP, whose B is transposed, as panels
 //   allblocks   dP too, its B transposed block by block
@@ -23,7 +23,6 @@
 #include <ctime>
 #include <map>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -51,7 +50,9 @@ void direct_product(const DirectPanel& panel) {
 }
 using detail::GemmPlan;
 using detail::Scores;
-using Deal = GemmPlan::Deal;
+
+/// How the passes between the products (softmax, mask, scale) are dealt to the cores.
+enum class Deal : std::uint8_t { in_order, as_free };
 
 constexpr const char* kPhases[] = {"dV", "dP", "softmax", "mask", "scale", "dQ", "dK"};
 constexpr int kPhaseCount = 7;
@@ -61,23 +62,20 @@ enum class By : std::uint8_t { panels, blocks, all_blocks, flash };
 struct Variant {
   std::string name;
   std::int64_t rows = 0;  ///< 0: what the product takes
-  Deal products = Deal::in_order, passes = Deal::in_order;
+  Deal passes = Deal::in_order;
   By by = By::panels;
 };
 
 std::vector<Variant> variants() {
-  std::vector<Variant> all = {{"product", 0, Deal::in_order, Deal::in_order, By::panels}};
+  std::vector<Variant> all = {{"product", 0, Deal::in_order, By::panels}};
   for (const auto& [word, by] : std::initializer_list<std::pair<const char*, By>>{
            {"panels", By::panels}, {"blocks", By::blocks}, {"allblocks", By::all_blocks}, {"flash", By::flash}}) {
     for (const std::int64_t rows : {32, 64, 128, 256}) {
       if (rows == 32 && (by == By::panels || by == By::flash)) continue;  // all packing
-      for (const auto& [letters, products, passes] :
-           std::initializer_list<std::tuple<const char*, Deal, Deal>>{{"ss", Deal::in_order, Deal::in_order},
-                                                                      {"ds", Deal::as_free, Deal::in_order},
-                                                                      {"dd", Deal::as_free, Deal::as_free}}) {
+      for (const auto& [letter, passes] :
+           std::initializer_list<std::pair<const char*, Deal>>{{"s", Deal::in_order}, {"d", Deal::as_free}}) {
         // flash's register blocks have six rows
-        all.push_back(
-            {word + std::to_string(rows) + letters, by == By::flash ? rows / 6 * 6 : rows, products, passes, by});
+        all.push_back({word + std::to_string(rows) + letter, by == By::flash ? rows / 6 * 6 : rows, passes, by});
       }
     }
   }
@@ -216,14 +214,14 @@ class Backward {
   void product(const Variant& v, const GemmProblem& g, ConstOperand a, ConstOperand b, Operand c) {
     if (v.by == By::flash) return direct(v, g, a, b, c);
     GemmPlan plan = detail::gemm_plan(g);
-    if (v.rows != 0) plan = {v.rows, v.products, v.by == By::all_blocks || (v.by == By::blocks && !g.transpose_b)};
+    if (v.rows != 0) plan = {v.rows, v.by == By::all_blocks || (v.by == By::blocks && !g.transpose_b)};
     detail::gemm_cpu(plan, g, a, b, c);
   }
 
   void direct(const Variant& v, const GemmProblem& g, ConstOperand a, ConstOperand b, Operand c) {
     const std::int64_t panels = (g.m + v.rows - 1) / v.rows;
     scratch_.resize(static_cast<std::size_t>(num_threads() * g.n * g.k));
-    deal(v.products, g.batch * panels, [&](std::int64_t index, int worker) {
+    parallel_for(g.batch * panels, [&](std::int64_t index, int worker) {
       const std::int64_t batch = index / panels, row = index % panels * v.rows;
       const float* pa = static_cast<const float*>(a.data) + batch * a.batch_stride;
       DirectPanel panel{};

@@ -51,7 +51,7 @@ bool copyable(const ConstOperand& operand, const AttentionProblem& problem) {
          walks(operand.row_stride, std::max(problem.seq_len, problem.kv_len));
 }
 
-flash_sm90::Operand operand(const ConstOperand& o) {
+flash_sm90::ConstTensorView view(const ConstOperand& o) {
   return {o.data, o.batch_stride, o.head_stride, o.row_stride};
 }
 
@@ -88,13 +88,10 @@ bool forward(const Context& context, const AttentionProblem& problem, const Forw
                    problem.causal,
                    static_cast<float>(problem.scale()),
                    static_cast<float>(problem.scale() * kLog2e)};
-  forward.q = operand(arguments.q);
-  forward.k = operand(arguments.k);
-  forward.v = operand(arguments.v);
-  forward.o = arguments.o.data;
-  forward.o_batch_stride = arguments.o.batch_stride;
-  forward.o_head_stride = arguments.o.head_stride;
-  forward.o_row_stride = arguments.o.row_stride;
+  forward.q = view(arguments.q);
+  forward.k = view(arguments.k);
+  forward.v = view(arguments.v);
+  forward.o = {arguments.o.data, arguments.o.batch_stride, arguments.o.head_stride, arguments.o.row_stride};
   forward.lse = arguments.lse;
   forward.work_counter = flash_sm90::next_work_counter();
   forward.multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);

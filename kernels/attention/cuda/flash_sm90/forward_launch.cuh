@@ -25,9 +25,6 @@ void launch_forward(const ForwardArguments& arguments, cudaStream_t stream) {
   params.v = make_tensor_map(arguments.v, kBf16, shape.batch, shape.num_kv_heads, shape.kv_len, shape.head_dim,
                              Config::kBlockN);
   params.o = arguments.o;
-  params.o_batch_stride = arguments.o_batch_stride;
-  params.o_head_stride = arguments.o_head_stride;
-  params.o_row_stride = arguments.o_row_stride;
   params.lse = arguments.lse;
   params.work_counter = arguments.work_counter;
   params.scale = shape.scale;

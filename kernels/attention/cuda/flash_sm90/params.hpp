@@ -4,28 +4,12 @@
 
 #include <cuda.h>
 
+#include "kernels/attention/cuda/flash_sm80/params.hpp"
+
 /// What the flash_sm90 kernels take, by value, shared by host code and device code. Tensor layouts: problem.hpp.
 namespace warpmeter::attention::flash_sm90 {
 
-/// A (batch, heads, rows, head_dim) operand of the copy engine: 16-byte aligned, strides in elements.
-struct Operand {
-  const void* data = nullptr;
-  std::int64_t batch_stride = 0;
-  std::int64_t head_stride = 0;
-  std::int64_t row_stride = 0;
-};
-
-struct Shape {
-  std::int64_t batch = 0;
-  std::int64_t num_heads = 0;
-  std::int64_t num_kv_heads = 0;
-  std::int64_t seq_len = 0;
-  std::int64_t kv_len = 0;
-  int head_dim = 0;
-  bool causal = false;
-  float scale = 0;       ///< of the scores, > 0
-  float scale_log2 = 0;  ///< scale * log2(e)
-};
+using flash_sm80::ConstTensorView, flash_sm80::Shape, flash_sm80::TensorView;
 
 /// Where a launch's thread blocks draw their work items from: both 0 before, and 0 again after the launch.
 struct WorkCounter {
@@ -35,10 +19,9 @@ struct WorkCounter {
 
 struct ForwardArguments {
   Shape shape;
-  Operand q, k, v;
-  void* o = nullptr;
-  std::int64_t o_batch_stride = 0, o_head_stride = 0, o_row_stride = 0;
-  float* lse = nullptr;  ///< (batch, num_heads, seq_len)
+  ConstTensorView q, k, v;  ///< what the copy engine reads: rows on 16 bytes, strides above 0
+  TensorView o;             ///< rows on 16 bytes
+  float* lse = nullptr;     ///< (batch, num_heads, seq_len)
   WorkCounter* work_counter = nullptr;
   int multiprocessors = 0;
 };
@@ -48,8 +31,7 @@ struct ForwardArguments {
 /// the last heads, from mixed_heads on, all longest tiles come first and the shortest last: the blocks finish together.
 struct ForwardParams {
   CUtensorMap q, k, v;
-  void* o;
-  std::int64_t o_batch_stride, o_head_stride, o_row_stride;
+  TensorView o;
   float* lse;
   WorkCounter* work_counter;
   float scale, scale_log2;

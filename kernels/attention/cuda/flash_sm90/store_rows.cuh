@@ -60,8 +60,8 @@ __device__ __forceinline__ void store_output(const ForwardParams& params, const 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = rows.row + 8 * r;
-    T* const out = static_cast<T*>(params.o) + rows.batch * params.o_batch_stride + rows.head * params.o_head_stride +
-                   row * params.o_row_stride;
+    T* const out = static_cast<T*>(params.o.data) + rows.batch * params.o.batch_stride +
+                   rows.head * params.o.head_stride + row * params.o.row_stride;
     constexpr int kColumnGroups = kCount / 4;  // of 8
 #pragma unroll
     for (int group = 0; group < kColumnGroups; group += 4) {

@@ -29,7 +29,7 @@ EncodeTiled encode_tiled() {
 
 }  // namespace
 
-CUtensorMap make_tensor_map(const Operand& operand, bool bf16, std::int64_t batch, std::int64_t heads,
+CUtensorMap make_tensor_map(const ConstTensorView& operand, bool bf16, std::int64_t batch, std::int64_t heads,
                             std::int64_t rows, int head_dim, int box_rows) {
   constexpr std::uint64_t kElementBytes = 2;
   const auto stride = [&](std::int64_t elements, std::int64_t count) {

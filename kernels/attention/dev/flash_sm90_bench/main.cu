@@ -18,12 +18,14 @@
 #include <cuda_runtime.h>
 
 #include "kernels/attention/cuda/flash_sm80/check_cuda.hpp"
+#include "kernels/attention/dev/bench_data.cuh"
 #include "kernels/attention/dev/flash_cuda_bench/reference.cuh"
 #include "kernels/attention/dev/flash_sm90_bench/variants.hpp"
 
 namespace warpmeter::attention::flash_sm90::bench {
 namespace {
 
+using dev::fill_normal_kernel, dev::relative_error, dev::to_host;
 using flash_sm80::check_cuda;
 using T = __nv_bfloat16;
 
@@ -31,24 +33,6 @@ struct Case {
   int batch, heads, kv_heads, seq_len, kv_len, head_dim;
   bool causal;
 };
-
-__device__ std::uint32_t hash(std::uint64_t x) {
-  x ^= x >> 33;
-  x *= 0xff51afd7ed558ccdULL;
-  x ^= x >> 33;
-  x *= 0xc4ceb9fe1a85ec53ULL;
-  x ^= x >> 33;
-  return static_cast<std::uint32_t>(x);
-}
-
-__global__ void fill_normal_kernel(T* out, std::int64_t count, std::uint64_t seed) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-    const float u = (hash(seed * 0x9e3779b97f4a7c15ULL + 2 * i) + 1.0f) * 0x1p-32f;
-    const float w = hash(seed * 0x9e3779b97f4a7c15ULL + 2 * i + 1) * 0x1p-32f;
-    out[i] = static_cast<T>(sqrtf(-2.0f * logf(u)) * cospif(2.0f * w));
-  }
-}
 
 template <class U>
 U* device_array(std::int64_t count) {
@@ -105,42 +89,18 @@ struct Data {
                static_cast<float>(scale),
                static_cast<float>(scale * 1.4426950408889634)};
     const auto operand = [&](const T* data, std::int64_t heads, std::int64_t length) {
-      return Operand{data, heads * length * c.head_dim, length * c.head_dim, c.head_dim};
+      return ConstTensorView{data, heads * length * c.head_dim, length * c.head_dim, c.head_dim};
     };
     a.q = operand(q, c.heads, c.seq_len);
     a.k = operand(k, c.kv_heads, c.kv_len);
     a.v = operand(v, c.kv_heads, c.kv_len);
-    a.o = o;
-    a.o_batch_stride = std::int64_t{c.heads} * c.seq_len * c.head_dim;
-    a.o_head_stride = std::int64_t{c.seq_len} * c.head_dim;
-    a.o_row_stride = c.head_dim;
+    a.o = {o, std::int64_t{c.heads} * c.seq_len * c.head_dim, std::int64_t{c.seq_len} * c.head_dim, c.head_dim};
     a.lse = lse;
     a.work_counter = next_work_counter();
     (void)cudaDeviceGetAttribute(&a.multiprocessors, cudaDevAttrMultiProcessorCount, 0);
     return a;
   }
 };
-
-template <class U>
-std::vector<U> to_host(const void* data, std::int64_t count) {
-  std::vector<U> host(static_cast<std::size_t>(count));
-  check_cuda(cudaMemcpy(host.data(), data, host.size() * sizeof(U), cudaMemcpyDeviceToHost), "copy to the host");
-  return host;
-}
-
-/// Largest |error| over largest |reference|; NaN for a NaN or a misplaced infinity.
-template <class U>
-double relative_error(const std::vector<U>& got, const std::vector<double>& expected) {
-  double error = 0, largest = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const double value = static_cast<float>(got[i]);
-    if (std::isinf(expected[i]) && value == expected[i]) continue;
-    if (!std::isfinite(value) || !std::isfinite(expected[i])) return std::nan("");
-    error = std::max(error, std::abs(value - expected[i]));
-    largest = std::max(largest, std::abs(expected[i]));
-  }
-  return largest > 0 ? error / largest : error;
-}
 
 bool check(const Variant& variant, Case c) {
   c.causal = variant.causal;

@@ -24,12 +24,14 @@
 #include <cuda_runtime.h>
 
 #include "kernels/attention/cuda/flash_sm80/check_cuda.hpp"
+#include "kernels/attention/dev/bench_data.cuh"
 #include "kernels/attention/dev/gemm_sm90_bench/gemm.hpp"
 #include "kernels/runtime/check.hpp"
 
 namespace warpmeter::attention::gemm_sm90 {
 namespace {
 
+using dev::fill_normal_kernel, dev::hash;
 using flash_sm80::check_cuda;
 using T = __nv_bfloat16;
 
@@ -54,25 +56,6 @@ class DeviceArray {
  private:
   U* data_ = nullptr;
 };
-
-__device__ std::uint32_t hash(std::uint64_t x) {
-  x ^= x >> 33;
-  x *= 0xff51afd7ed558ccdULL;
-  x ^= x >> 33;
-  x *= 0xc4ceb9fe1a85ec53ULL;
-  x ^= x >> 33;
-  return static_cast<std::uint32_t>(x);
-}
-
-/// Normal numbers: what the operands are decides how much power a product takes, and so its clock.
-__global__ void fill_normal_kernel(T* out, std::int64_t count, std::uint64_t seed) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-    const float u = (hash(seed * 0x9e3779b97f4a7c15ULL + 2 * i) + 1.0f) * 0x1p-32f;
-    const float w = hash(seed * 0x9e3779b97f4a7c15ULL + 2 * i + 1) * 0x1p-32f;
-    out[i] = static_cast<T>(sqrtf(-2.0f * logf(u)) * cospif(2.0f * w));
-  }
-}
 
 /// Bits of the largest |got - expected| and |expected|, in whose order NaNs come last, and how many of `got` are off by
 /// more than a rounding to bf16 and a 2^-14 of the root-mean-square element, sqrt(k), for how sums are accumulated.

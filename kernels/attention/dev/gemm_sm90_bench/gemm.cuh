@@ -239,7 +239,7 @@ void launch(const Gemm& gemm, int multiprocessors, cudaStream_t stream) {
   using C = Config<kLayout, kCluster>;
   using flash_sm80::check_cuda;
   const auto map = [](const __nv_bfloat16* data, std::int64_t rows, std::int64_t columns, int box_rows) {
-    const flash_sm90::Operand operand{data, rows * columns, rows * columns, columns};
+    const flash_sm90::ConstTensorView operand{data, rows * columns, rows * columns, columns};
     return flash_sm90::make_tensor_map(operand, true, 1, 1, rows, static_cast<int>(columns), box_rows);
   };
   const auto tiles = [](std::int64_t size, int tile) { return static_cast<int>((size + tile - 1) / tile); };

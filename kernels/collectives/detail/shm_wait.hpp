@@ -1,0 +1,54 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/collectives/detail/shared_flag.hpp"
+#include "kernels/collectives/detail/shm_segment.hpp"
+
+namespace warpmeter::collectives::detail {
+
+/// Waits for the other ranks' flags and finds out why they do not come. Several threads may wait at once.
+class ShmWaiter {
+ public:
+  ShmWaiter(ShmSegment& segment, int rank);
+  ~ShmWaiter();
+  ShmWaiter(const ShmWaiter&) = delete;
+  ShmWaiter& operator=(const ShmWaiter&) = delete;
+
+  /// Returns when flag_of(r) has reached `count` for every other rank r. Throws the group's failure, after recording
+  /// it when this rank is the first to see it. `what`: the collective in hand, for the message.
+  template <class FlagOf>
+  void wait_all(const FlagOf& flag_of, std::uint32_t count, const Collective& what) const {
+    for (int r = 0; r < segment_.world_size(); ++r) {
+      if (r == rank_) continue;
+      SharedFlag& flag = flag_of(r);
+      if (look(flag, count)) continue;
+      sleep(flag, r, count, what, [&](int other) { return flag_of(other).reached(count); });
+    }
+  }
+  void wait_one(SharedFlag& flag, int owner, std::uint32_t count, const Collective& what) const {
+    if (look(flag, count)) return;
+    sleep(flag, owner, count, what, [&](int other) { return other != owner || flag.reached(count); });
+  }
+
+  /// Puts the failure down for all and throws what stands there, which may be another one that came first.
+  [[noreturn]] void fail(CollectiveFault fault, const std::vector<int>& ranks, const std::string& text) const;
+
+ private:
+  /// The quick part: spins, then yields. False: it takes longer.
+  bool look(SharedFlag& flag, std::uint32_t count) const;
+  /// The slow part. reached(r) tells who else is late, should time run out.
+  void sleep(SharedFlag& flag, int owner, std::uint32_t count, const Collective& what,
+             const std::function<bool(int)>& reached) const;
+  [[nodiscard]] bool process_ended(int rank) const;
+
+  ShmSegment& segment_;
+  int rank_;
+  mutable std::vector<std::atomic<int>> pidfds_;  ///< opened when a rank is first suspected; kNoFd before
+};
+
+}  // namespace warpmeter::collectives::detail

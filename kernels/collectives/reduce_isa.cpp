@@ -1,0 +1,246 @@
+// Compiled once for each instruction set, into a namespace of its name. All variants give the same bits. No inline
+// function of the standard library here: the linker keeps one copy of those, perhaps the one with wider instructions.
+
+#include "kernels/collectives/detail/reduce.hpp"
+
+#if defined(WM_ISA_avx512) || defined(WM_ISA_avx2)
+#include <immintrin.h>
+#endif
+
+namespace warpmeter::collectives::detail::WM_ISA {
+namespace {
+
+#if defined(WM_ISA_avx512)
+constexpr int kWidth = 16;
+#elif defined(WM_ISA_avx2)
+constexpr int kWidth = 8;
+#else
+constexpr int kWidth = 4;
+#endif
+constexpr int kUnroll = 4;  // independent accumulators, so that a source's loads overlap
+
+using Vec = float __attribute__((vector_size(kWidth * 4)));
+using IntVec = std::int32_t __attribute__((vector_size(kWidth * 4)));
+using UintVec = std::uint32_t __attribute__((vector_size(kWidth * 4)));
+using ShortVec = std::uint16_t __attribute__((vector_size(kWidth * 2)));
+
+template <class To, class From>
+To cast(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  __builtin_memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+template <class V>
+V load_raw(const char* p) {
+  V v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+template <class V>
+void store_raw(char* p, V v) {
+  __builtin_memcpy(p, &v, sizeof(v));
+}
+
+// --- element types: kWidth of them from and to memory, and the accumulator ------------------------------------------
+
+struct Fp32 {
+  using Accumulator = Vec;
+  static constexpr int kBytes = 4;
+  static Vec load(const char* p) { return load_raw<Vec>(p); }
+  static void store(char* p, Vec v) { store_raw(p, v); }
+};
+
+struct Int32 {
+  using Accumulator = UintVec;  // wraps
+  static constexpr int kBytes = 4;
+  static UintVec load(const char* p) { return load_raw<UintVec>(p); }
+  static void store(char* p, UintVec v) { store_raw(p, v); }
+};
+
+struct Bf16 {
+  using Accumulator = Vec;
+  static constexpr int kBytes = 2;
+  static Vec load(const char* p) { return cast<Vec>(__builtin_convertvector(load_raw<ShortVec>(p), UintVec) << 16); }
+  static void store(char* p, Vec v) {
+    const UintVec bits = cast<UintVec>(v);
+    const UintVec rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+    const UintVec quiet = (bits >> 16) | 0x40U;  // a NaN stays one
+    const UintVec result = (bits & 0x7FFFFFFFU) > 0x7F800000U ? quiet : rounded;
+    store_raw(p, __builtin_convertvector(result, ShortVec));
+  }
+};
+
+struct Fp16 {
+  using Accumulator = Vec;
+  static constexpr int kBytes = 2;
+#if defined(WM_ISA_avx512)
+  static Vec load(const char* p) {
+    return _mm512_maskz_cvtph_ps(0xFFFF, load_raw<__m256i>(p));
+  }
+  static void store(char* p, Vec v) {
+    store_raw(p, _mm512_maskz_cvtps_ph(0xFFFF, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+#elif defined(WM_ISA_avx2)
+  static Vec load(const char* p) {
+    return _mm256_cvtph_ps(load_raw<__m128i>(p));
+  }
+  static void store(char* p, Vec v) {
+    store_raw(p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+#else
+  static Vec load(const char* p) {
+    // In a float's place the exponent is 112 too small; a product with 2^112 puts it right, subnormals too.
+    const UintVec wide = __builtin_convertvector(load_raw<ShortVec>(p), UintVec);
+    const UintVec magnitude = (wide & 0x7FFFU) << 13;
+    const UintVec finite = cast<UintVec>(cast<Vec>(magnitude) * 0x1p112F);
+    const UintVec value = magnitude >= 0x0F800000U ? (magnitude | 0x7F800000U) : finite;
+    return cast<Vec>(value | ((wide & 0x8000U) << 16));
+  }
+  static void store(char* p, Vec v) {
+    const UintVec bits = cast<UintVec>(v);
+    const UintVec magnitude = bits & 0x7FFFFFFFU;
+    const UintVec normal = (magnitude - 0x38000000U + 0xFFFU + ((magnitude >> 13) & 1U)) >> 13;
+    // Adding 1/2 puts a subnormal's bits at the end of the mantissa, rounded by the addition itself.
+    const UintVec small = cast<UintVec>(cast<Vec>(magnitude) + 0.5F) - 0x3F000000U;
+    UintVec half = magnitude < 0x38800000U ? small : normal;
+    half = magnitude >= 0x477FF000U ? 0x7C00U + UintVec{} : half;
+    half = magnitude > 0x7F800000U ? 0x7E00U + UintVec{} : half;
+    store_raw(p, __builtin_convertvector(half | ((bits >> 16) & 0x8000U), ShortVec));
+  }
+#endif
+};
+
+// --- operations -----------------------------------------------------------------------------------------------------
+
+struct Sum {
+  template <class V>
+  static V combine(V total, V x) {
+    return total + x;
+  }
+};
+
+struct Max {
+  static Vec combine(Vec best, Vec x) {
+    const IntVec better = (x > best) | (x != x);
+    return better ? x : best;
+  }
+  static UintVec combine(UintVec best, UintVec x) { return cast<IntVec>(x) > cast<IntVec>(best) ? x : best; }
+};
+
+struct Min {
+  static Vec combine(Vec best, Vec x) {
+    const IntVec better = (x < best) | (x != x);
+    return better ? x : best;
+  }
+  static UintVec combine(UintVec best, UintVec x) { return cast<IntVec>(x) < cast<IntVec>(best) ? x : best; }
+};
+
+/// No division: sum, max, min.
+template <class V>
+V finish(V total, float /*divisor*/) {
+  return total;
+}
+/// avg. A division, not a product with the rounded inverse: three equal values average to themselves.
+Vec divide(Vec total, float divisor) {
+  return total / divisor;
+}
+
+template <class T, class Op, bool kAverage>
+void reduce_elements(const Reduction& r) {
+  using V = typename T::Accumulator;
+  constexpr int kStepBytes = kWidth * T::kBytes;
+  const float divisor = static_cast<float>(r.source_count);
+  const auto result = [divisor](V total) {
+    if constexpr (kAverage) {
+      return divide(total, divisor);
+    } else {
+      return finish(total, divisor);
+    }
+  };
+  std::int64_t i = 0;
+  for (; i + kUnroll * kWidth <= r.count; i += kUnroll * kWidth) {
+    const std::int64_t at = i * T::kBytes;
+    V total[kUnroll];
+    const char* first = r.sources[0] + at;
+    for (int u = 0; u < kUnroll; ++u) total[u] = T::load(first + u * kStepBytes);
+    for (int s = 1; s < r.source_count; ++s) {
+      const char* source = r.sources[s] + at;
+      for (int u = 0; u < kUnroll; ++u) total[u] = Op::combine(total[u], T::load(source + u * kStepBytes));
+    }
+    for (int u = 0; u < kUnroll; ++u) total[u] = result(total[u]);
+    for (int d = 0; d < r.destination_count; ++d) {
+      char* destination = r.destinations[d] + at;
+      for (int u = 0; u < kUnroll; ++u) T::store(destination + u * kStepBytes, total[u]);
+    }
+  }
+  // The rest, a vector at a time through a buffer: memory past the end is not touched.
+  for (; i < r.count; i += kWidth) {
+    const std::int64_t at = i * T::kBytes;
+    const std::int64_t left = r.count - i;
+    const auto bytes = static_cast<std::size_t>((left < kWidth ? left : kWidth) * T::kBytes);
+    char lanes[kStepBytes] = {};
+    __builtin_memcpy(lanes, r.sources[0] + at, bytes);
+    V total = T::load(lanes);
+    for (int s = 1; s < r.source_count; ++s) {
+      __builtin_memcpy(lanes, r.sources[s] + at, bytes);
+      total = Op::combine(total, T::load(lanes));
+    }
+    T::store(lanes, result(total));
+    for (int d = 0; d < r.destination_count; ++d) __builtin_memcpy(r.destinations[d] + at, lanes, bytes);
+  }
+}
+
+/// The sum in 64 bits, divided towards zero.
+void average_int32(const Reduction& r) {
+  for (std::int64_t i = 0; i < r.count; ++i) {
+    const std::int64_t at = i * 4;
+    std::int64_t total = 0;
+    for (int s = 0; s < r.source_count; ++s) {
+      std::int32_t value;
+      __builtin_memcpy(&value, r.sources[s] + at, 4);
+      total += value;
+    }
+    const auto result = static_cast<std::int32_t>(total / r.source_count);
+    for (int d = 0; d < r.destination_count; ++d) __builtin_memcpy(r.destinations[d] + at, &result, 4);
+  }
+}
+
+template <class T>
+void reduce_as(const Reduction& r) {
+  switch (r.op) {
+    case ReduceOp::sum:
+      return reduce_elements<T, Sum, false>(r);
+    case ReduceOp::avg:
+      if constexpr (T::kBytes == 4 && __is_same(typename T::Accumulator, UintVec)) {
+        return average_int32(r);
+      } else {
+        return reduce_elements<T, Sum, true>(r);
+      }
+    case ReduceOp::max:
+      return reduce_elements<T, Max, false>(r);
+    case ReduceOp::min:
+      return reduce_elements<T, Min, false>(r);
+  }
+}
+
+}  // namespace
+
+void reduce(const Reduction& reduction) {
+  switch (reduction.dtype) {
+    case DType::fp32:
+    case DType::tf32:
+      return reduce_as<Fp32>(reduction);
+    case DType::bf16:
+      return reduce_as<Bf16>(reduction);
+    case DType::fp16:
+      return reduce_as<Fp16>(reduction);
+    case DType::int32:
+      return reduce_as<Int32>(reduction);
+    default:
+      return;  // refused by Communicator's argument check
+  }
+}
+
+}  // namespace warpmeter::collectives::detail::WM_ISA

@@ -1,0 +1,125 @@
+#include "kernels/collectives/detail/shm_wait.hpp"
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace warpmeter::collectives::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kNoFd = -1;
+constexpr int kNapMilliseconds = 20;
+constexpr int kReasonMilliseconds = 200;  ///< for the starting process to say why a rank ended
+constexpr int kSpins = 2000;              ///< tens of microseconds: a process that sleeps costs about as much to wake
+constexpr int kCrowdedSpins = 20;
+constexpr int kYields = 200;
+
+void pause_milliseconds(int milliseconds) {
+  const timespec time = {0, milliseconds * 1000000L};
+  nanosleep(&time, nullptr);
+}
+
+std::string seconds_text(double seconds) {
+  std::string text = std::to_string(seconds);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text + " s";
+}
+
+}  // namespace
+
+ShmWaiter::ShmWaiter(ShmSegment& segment, int rank)
+    : segment_(segment), rank_(rank), pidfds_(static_cast<std::size_t>(segment.world_size())) {
+  for (std::atomic<int>& fd : pidfds_) fd.store(kNoFd);
+}
+
+ShmWaiter::~ShmWaiter() {
+  for (std::atomic<int>& fd : pidfds_) {
+    if (fd.load() != kNoFd) close(fd.load());
+  }
+}
+
+bool ShmWaiter::look(SharedFlag& flag, std::uint32_t count) const {
+  if (flag.reached(count)) return true;
+  const int spins = segment_.crowded() ? kCrowdedSpins : kSpins;
+  for (int i = 0; i < spins; ++i) {
+    spin_pause();
+    if (flag.reached(count)) return true;
+  }
+  for (int i = 0; i < kYields; ++i) {
+    sched_yield();
+    if (flag.reached(count)) return true;
+    if (segment_.failed()) return false;
+  }
+  return false;
+}
+
+void ShmWaiter::sleep(SharedFlag& flag, int owner, std::uint32_t count, const Collective& what,
+                      const std::function<bool(int)>& reached) const {
+  const auto deadline = Clock::now() + std::chrono::duration<double>(segment_.timeout_s());
+  for (;;) {
+    flag.sleep(count, kNapMilliseconds);
+    if (flag.reached(count)) return;
+    if (segment_.failed()) segment_.throw_failure();
+    const auto state = static_cast<RankState>(segment_.control(owner).state.load(std::memory_order_acquire));
+    if (state == RankState::left && !flag.reached(count)) {
+      fail(CollectiveFault::peer_died, {owner},
+           "rank " + std::to_string(owner) + " has left the group; rank " + std::to_string(rank_) +
+               " waits for it in " + describe(what));
+    }
+    if (process_ended(owner) && !flag.reached(count)) {
+      // The process that started the ranks knows more: a signal, the body's own words.
+      for (int waited = 0; waited < kReasonMilliseconds && !segment_.failed(); waited += 10) pause_milliseconds(10);
+      fail(CollectiveFault::peer_died, {owner},
+           "rank " + std::to_string(owner) + " (process " + std::to_string(segment_.control(owner).pid.load()) +
+               ") has died; rank " + std::to_string(rank_) + " waits for it in " + describe(what));
+    }
+    if (Clock::now() >= deadline) {
+      std::vector<int> late;
+      for (int r = 0; r < segment_.world_size(); ++r) {
+        if (r != rank_ && !reached(r)) late.push_back(r);
+      }
+      if (late.empty()) continue;  // just come
+      fail(CollectiveFault::timeout, late,
+           "timeout: rank " + std::to_string(rank_) + " has waited " + seconds_text(segment_.timeout_s()) + " for " +
+               name_ranks(late) + " in " + describe(what));
+    }
+  }
+}
+
+void ShmWaiter::fail(CollectiveFault fault, const std::vector<int>& ranks, const std::string& text) const {
+  segment_.fail(fault, ranks, text);
+  // Readable at once, or as soon as the rank that came first has written its own.
+  for (int waited = 0; waited < 100 && !segment_.failed(); ++waited) pause_milliseconds(1);
+  if (segment_.failed()) segment_.throw_failure();
+  throw_collective_error(fault, ranks, text);  // it has died in the middle of writing
+}
+
+bool ShmWaiter::process_ended(int rank) const {
+  const pid_t pid = segment_.control(rank).pid.load(std::memory_order_acquire);
+  if (pid == 0) return false;  // not here yet: the time tells
+#if defined(SYS_pidfd_open)
+  std::atomic<int>& slot = pidfds_[static_cast<std::size_t>(rank)];
+  if (slot.load() == kNoFd) {
+    const int opened = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+    if (opened < 0 && errno == ESRCH) return true;
+    int expected = kNoFd;
+    if (opened >= 0 && !slot.compare_exchange_strong(expected, opened)) close(opened);  // another thread's came first
+  }
+  if (slot.load() != kNoFd) {
+    pollfd ended = {slot.load(), POLLIN, 0};  // readable from the exit on, before anybody reaps it
+    return poll(&ended, 1, 0) > 0;
+  }
+#endif
+  return kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace warpmeter::collectives::detail

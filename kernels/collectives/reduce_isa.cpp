@@ -3,7 +3,7 @@
 
 #include "kernels/collectives/detail/reduce.hpp"
 
-#if defined(WM_ISA_avx512) || defined(WM_ISA_avx2)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
@@ -41,6 +41,38 @@ V load_raw(const char* p) {
 template <class V>
 void store_raw(char* p, V v) {
   __builtin_memcpy(p, &v, sizeof(v));
+}
+
+// --- stores past the cache ------------------------------------------------------------------------------------------
+
+/// Where stores of whole vectors past the cache may go.
+bool is_streamable(const char* p) {
+#if defined(__x86_64__)
+  return reinterpret_cast<std::uintptr_t>(p) % (kWidth * 4) == 0;
+#else
+  static_cast<void>(p);
+  return false;
+#endif
+}
+
+/// A vector to an address that is_streamable().
+void store_streaming(char* p, UintVec v) {
+#if defined(WM_ISA_avx512)
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(p), cast<__m512i>(v));
+#elif defined(WM_ISA_avx2)
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), cast<__m256i>(v));
+#elif defined(__x86_64__)
+  _mm_stream_si128(reinterpret_cast<__m128i*>(p), cast<__m128i>(v));
+#else
+  store_raw(p, v);
+#endif
+}
+
+/// Such stores are ordered by nothing else: before others are told that the data is there.
+void finish_streaming() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
 }
 
 // --- element types: kWidth of them from and to memory, and the accumulator ------------------------------------------
@@ -159,7 +191,31 @@ void reduce_elements(const Reduction& r) {
       return finish(total, divisor);
     }
   };
+  // Up to a vector of elements through a buffer: memory past them is not touched.
+  const auto reduce_few = [&](std::int64_t at, std::int64_t elements) {
+    const auto bytes = static_cast<std::size_t>(elements * T::kBytes);
+    char lanes[kStepBytes] = {};
+    __builtin_memcpy(lanes, r.sources[0] + at, bytes);
+    V total = T::load(lanes);
+    for (int s = 1; s < r.source_count; ++s) {
+      __builtin_memcpy(lanes, r.sources[s] + at, bytes);
+      total = Op::combine(total, T::load(lanes));
+    }
+    T::store(lanes, result(total));
+    for (int d = 0; d < r.destination_count; ++d) __builtin_memcpy(r.destinations[d] + at, lanes, bytes);
+  };
   std::int64_t i = 0;
+  int streamed = r.streamed;
+  if (streamed > 0) {
+    // As far as the address that whole vectors may go to.
+    while (i < r.count && !is_streamable(r.destinations[0] + i * T::kBytes) && i < kWidth * 4) {
+      reduce_few(i * T::kBytes, 1);
+      ++i;
+    }
+    for (int d = 0; d < r.streamed; ++d) {
+      if (!is_streamable(r.destinations[d] + i * T::kBytes)) streamed = 0;
+    }
+  }
   for (; i + kUnroll * kWidth <= r.count; i += kUnroll * kWidth) {
     const std::int64_t at = i * T::kBytes;
     V total[kUnroll];
@@ -170,26 +226,24 @@ void reduce_elements(const Reduction& r) {
       for (int u = 0; u < kUnroll; ++u) total[u] = Op::combine(total[u], T::load(source + u * kStepBytes));
     }
     for (int u = 0; u < kUnroll; ++u) total[u] = result(total[u]);
-    for (int d = 0; d < r.destination_count; ++d) {
+    if (streamed > 0) {
+      // Through a buffer, which whole vectors of bytes leave.
+      alignas(64) char bytes[kUnroll * kStepBytes];
+      for (int u = 0; u < kUnroll; ++u) T::store(bytes + u * kStepBytes, total[u]);
+      for (int d = 0; d < streamed; ++d) {
+        char* destination = r.destinations[d] + at;
+        for (int u = 0; u < kUnroll * kStepBytes; u += kWidth * 4) {
+          store_streaming(destination + u, load_raw<UintVec>(bytes + u));
+        }
+      }
+    }
+    for (int d = streamed; d < r.destination_count; ++d) {
       char* destination = r.destinations[d] + at;
       for (int u = 0; u < kUnroll; ++u) T::store(destination + u * kStepBytes, total[u]);
     }
   }
-  // The rest, a vector at a time through a buffer: memory past the end is not touched.
-  for (; i < r.count; i += kWidth) {
-    const std::int64_t at = i * T::kBytes;
-    const std::int64_t left = r.count - i;
-    const auto bytes = static_cast<std::size_t>((left < kWidth ? left : kWidth) * T::kBytes);
-    char lanes[kStepBytes] = {};
-    __builtin_memcpy(lanes, r.sources[0] + at, bytes);
-    V total = T::load(lanes);
-    for (int s = 1; s < r.source_count; ++s) {
-      __builtin_memcpy(lanes, r.sources[s] + at, bytes);
-      total = Op::combine(total, T::load(lanes));
-    }
-    T::store(lanes, result(total));
-    for (int d = 0; d < r.destination_count; ++d) __builtin_memcpy(r.destinations[d] + at, lanes, bytes);
-  }
+  if (streamed > 0) finish_streaming();
+  for (; i < r.count; i += kWidth) reduce_few(i * T::kBytes, r.count - i < kWidth ? r.count - i : kWidth);
 }
 
 /// The sum in 64 bits, divided towards zero.
@@ -241,6 +295,25 @@ void reduce(const Reduction& reduction) {
     default:
       return;  // refused by Communicator's argument check
   }
+}
+
+void copy_streaming(char* destination, const char* source, std::int64_t bytes) {
+  constexpr std::int64_t kVector = kWidth * 4;
+  constexpr std::int64_t kStep = 256;
+  std::int64_t i = 0;
+  // Up to an address that a whole vector may go to.
+#if defined(__x86_64__)
+  const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(destination) % kVector);
+  if (past != 0) i = kVector - past < bytes ? kVector - past : bytes;
+  __builtin_memcpy(destination, source, static_cast<std::size_t>(i));
+  for (; i + kStep <= bytes; i += kStep) {
+    for (std::int64_t u = 0; u < kStep; u += kVector) {
+      store_streaming(destination + i + u, load_raw<UintVec>(source + i + u));
+    }
+  }
+  finish_streaming();
+#endif
+  __builtin_memcpy(destination + i, source + i, static_cast<std::size_t>(bytes - i));
 }
 
 }  // namespace warpmeter::collectives::detail::WM_ISA

@@ -23,6 +23,12 @@ void copy(char* destination, const char* source, std::int64_t bytes) {
   if (bytes > 0 && destination != source) std::memcpy(destination, source, static_cast<std::size_t>(bytes));
 }
 
+/// `streaming`: past the cache.
+void copy_out(char* destination, const char* source, std::int64_t bytes, bool streaming) {
+  if (streaming && bytes > 0 && destination != source) return copy_streaming(destination, source, bytes);
+  copy(destination, source, bytes);
+}
+
 class ShmCommunicator final : public Communicator {
  public:
   ShmCommunicator(std::shared_ptr<ShmSegment> segment, int rank)
@@ -89,6 +95,15 @@ class ShmCommunicator final : public Communicator {
   void staged_reduction(const Collective& c, const ShmPlan& plan, int thread, std::uint32_t before) const;
   void staged_copies(const Collective& c, const ShmPlan& plan, int thread, std::uint32_t before) const;
 
+  /// True where the output is other memory than the input and all ranks' arrays together leave the cache: what is
+  /// written will not be found there anyway. In place the lines are there, having just been read.
+  [[nodiscard]] bool streams(const Collective& c) const {
+    const auto* input = static_cast<const char*>(c.input.data);
+    const auto* output = static_cast<const char*>(c.output.data);
+    if (input < output + c.output.bytes() && output < input + c.input.bytes()) return false;
+    return (c.input.bytes() + c.output.bytes()) * static_cast<std::size_t>(world_size()) > cache_bytes_;
+  }
+
   [[nodiscard]] const CallRecord& record(int r) const { return segment_->control(r).calls[side_]; }
   [[nodiscard]] char* input_of(int r) const { return segment_->at(record(r).input_offset); }
   [[nodiscard]] char* output_of(int r) const { return segment_->at(record(r).output_offset); }
@@ -96,6 +111,7 @@ class ShmCommunicator final : public Communicator {
   std::shared_ptr<ShmSegment> segment_;
   ShmWaiter waiter_;
   ThreadTeam team_;
+  std::size_t cache_bytes_ = properties(Device::cpu()).last_level_cache_bytes;
   std::uint32_t meetings_ = 0;                ///< of this group so far
   unsigned side_ = 0;                         ///< of the two records, in turn
   std::vector<std::uint32_t> chunks_before_;  ///< a thread's, in earlier collectives
@@ -217,15 +233,16 @@ void ShmCommunicator::direct(const Collective& c, const ShmPlan& plan, int threa
   if (c.kind == CollectiveKind::broadcast) {
     const ShmPlan::Piece piece = plan.share_of(0, thread);
     const char* source = c.root == rank() ? own_input : input_of(c.root);
-    return copy(own_output + piece.begin * element, source + piece.begin * element, piece.count * element);
+    return copy_out(own_output + piece.begin * element, source + piece.begin * element, piece.count * element,
+                    streams(c));
   }
   if (c.kind == CollectiveKind::all_gather) {
     for (int i = 0; i < world_size(); ++i) {
       const int r = (rank() + i) % world_size();  // each rank begins with another one's memory
       const ShmPlan::Piece piece = plan.share_of(r, thread);
       const char* source = r == rank() ? own_input : input_of(r);
-      copy(own_output + (plan.block_begin(r) + piece.begin) * element, source + piece.begin * element,
-           piece.count * element);
+      copy_out(own_output + (plan.block_begin(r) + piece.begin) * element, source + piece.begin * element,
+               piece.count * element, streams(c));
     }
     return;
   }
@@ -236,10 +253,11 @@ void ShmCommunicator::direct(const Collective& c, const ShmPlan& plan, int threa
   for (int r = 0; r < world_size(); ++r) sources[r] = (alone ? own_input : input_of(r)) + at;
   if (c.kind == CollectiveKind::reduce_scatter) {
     destinations[0] = own_output + piece.begin * element;
-    return reduce({sources, world_size(), destinations, 1, piece.count, c.input.dtype, c.op});
+    return reduce({sources, world_size(), destinations, 1, piece.count, c.input.dtype, c.op, streams(c) ? 1 : 0});
   }
   for (int r = 0; r < world_size(); ++r) destinations[r] = (alone ? own_output : output_of(r)) + at;
-  reduce({sources, world_size(), destinations, world_size(), piece.count, c.input.dtype, c.op});
+  reduce({sources, world_size(), destinations, world_size(), piece.count, c.input.dtype, c.op,
+          streams(c) ? world_size() : 0});
 }
 
 void ShmCommunicator::staged_reduction(const Collective& c, const ShmPlan& plan, int thread,
@@ -248,6 +266,7 @@ void ShmCommunicator::staged_reduction(const Collective& c, const ShmPlan& plan,
   const auto* input = static_cast<const char*>(c.input.data);
   auto* output = static_cast<char*>(c.output.data);
   const bool gathers = c.kind == CollectiveKind::all_reduce;
+  const bool past_cache = streams(c);
   ChannelControl& mine = segment_->channel(thread, rank());
   const auto written = [&](int r) -> SharedFlag& { return segment_->channel(thread, r).written; };
   const auto reduced = [&](int r) -> SharedFlag& { return segment_->channel(thread, r).reduced; };
@@ -283,15 +302,15 @@ void ShmCommunicator::staged_reduction(const Collective& c, const ShmPlan& plan,
     }
     char* destinations[2] = {gathers ? output + at : output + own.begin * element,
                              segment_->slot(thread, rank(), side) + rank() * part};
-    reduce({sources, world_size(), destinations, gathers ? 2 : 1, own.count, c.input.dtype, c.op});
+    reduce({sources, world_size(), destinations, gathers ? 2 : 1, own.count, c.input.dtype, c.op, past_cache ? 1 : 0});
     mine.reduced.publish(count_of(k + 1));
     if (!gathers) continue;
     for (int i = 1; i < world_size(); ++i) {
       const int p = (rank() + i) % world_size();
       waiter_.wait_one(reduced(p), p, count_of(k + 1), c);
       const ShmPlan::Piece piece = plan.chunk_of(p, thread, k);
-      copy(output + (plan.block_begin(p) + piece.begin) * element, segment_->slot(thread, p, side) + p * part,
-           piece.count * element);
+      copy_out(output + (plan.block_begin(p) + piece.begin) * element, segment_->slot(thread, p, side) + p * part,
+               piece.count * element, past_cache);
     }
   }
 }
@@ -301,6 +320,7 @@ void ShmCommunicator::staged_copies(const Collective& c, const ShmPlan& plan, in
   const auto* input = static_cast<const char*>(c.input.data);
   auto* output = static_cast<char*>(c.output.data);
   const bool gathers = c.kind == CollectiveKind::all_gather;
+  const bool past_cache = streams(c);
   const bool gives = gathers || c.root == rank();
   ChannelControl& mine = segment_->channel(thread, rank());
   const auto copied = [&](int r) -> SharedFlag& { return segment_->channel(thread, r).reduced; };
@@ -316,7 +336,8 @@ void ShmCommunicator::staged_copies(const Collective& c, const ShmPlan& plan, in
   /// The chunk of rank r from `source`, where it begins.
   const auto take = [&](int r, std::int64_t k, const char* source) {
     const ShmPlan::Piece piece = plan.chunk_of(block_of(r), thread, k);
-    copy(output + (plan.block_begin(block_of(r)) + piece.begin) * element, source, piece.count * element);
+    copy_out(output + (plan.block_begin(block_of(r)) + piece.begin) * element, source, piece.count * element,
+             past_cache);
   };
 
   const std::int64_t chunks = plan.chunks(thread);

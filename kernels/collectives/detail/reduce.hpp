@@ -16,10 +16,16 @@ struct Reduction {
   std::int64_t count = 0;  ///< elements
   DType dtype = DType::fp32;
   ReduceOp op = ReduceOp::sum;
+  /// So many of the first destinations are written past the cache, where their addresses allow: memory that nobody
+  /// reads soon, of which a line written so is not read first.
+  int streamed = 0;
 };
 
 /// In the calling thread, with the widest instructions that the machine has. Every variant gives the same bits, save
 /// for the payload of a NaN.
 void reduce(const Reduction& reduction);
+
+/// Copies between memory that does not overlap, in the calling thread; past the cache on the writing side.
+void copy_streaming(char* destination, const char* source, std::int64_t bytes);
 
 }  // namespace warpmeter::collectives::detail

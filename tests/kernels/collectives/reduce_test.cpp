@@ -1,5 +1,6 @@
 #include "kernels/collectives/detail/reduce.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -49,6 +50,13 @@ TEST(Reduce, AgreesWithFp64AtEveryLengthAndAddress) {
             detail::reduce({sources.data(), ranks, destinations, 2, count, dtype, op});
             ASSERT_EQ(first.back(), 'x') << "nothing is written past the end";
             ASSERT_EQ(first, second);
+            for (const int streamed : {1, 2}) {  // the same past the cache
+              std::vector<char> third(bytes + shift + 1, 'x'), fourth(bytes + shift + 1, 'x');
+              char* others[] = {third.data() + shift, fourth.data() + shift};
+              detail::reduce({sources.data(), ranks, others, 2, count, dtype, op, streamed});
+              ASSERT_EQ(third, first) << count << " streamed to " << streamed;
+              ASSERT_EQ(fourth, first);
+            }
             for (std::int64_t i = 0; i < count; ++i) {
               std::vector<double> elements;
               for (const char* source : sources) elements.push_back(values::read(dtype, source, i));
@@ -58,6 +66,22 @@ TEST(Reduce, AgreesWithFp64AtEveryLengthAndAddress) {
             }
           }
         }
+      }
+    }
+  }
+}
+
+TEST(Reduce, ACopyPastTheCacheIsACopy) {
+  std::vector<char> source(3000);
+  for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<char>(values::hash(5, i));
+  for (const std::size_t from : {0, 1, 7}) {
+    for (const std::size_t to : {0, 1, 4, 31, 63}) {
+      for (const std::size_t bytes : {0, 1, 63, 64, 255, 256, 257, 1000, 2900}) {
+        std::vector<char> destination(3000, 'x'), want(3000, 'x');
+        std::copy_n(source.begin() + static_cast<std::ptrdiff_t>(from), bytes,
+                    want.begin() + static_cast<std::ptrdiff_t>(to));
+        detail::copy_streaming(destination.data() + to, source.data() + from, static_cast<std::int64_t>(bytes));
+        ASSERT_EQ(destination, want) << from << " to " << to << ", " << bytes << " bytes";
       }
     }
   }

@@ -28,7 +28,11 @@ using ranks::require;
 constexpr DType kTypes[] = {DType::fp32, DType::bf16, DType::fp16, DType::int32};
 constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::max, ReduceOp::min};
 constexpr int kMostRanks = 6;
+#ifdef WARPMETER_TSAN
+constexpr std::int64_t kLargest = (std::int64_t{1} << 17) + 3;  // ThreadSanitizer takes 15 times as long
+#else
 constexpr std::int64_t kLargest = (std::int64_t{1} << 20) + 3;
+#endif
 constexpr std::size_t kSlack = 64;
 
 /// Rank r's input: the first elements of these. Made once, before the ranks start, which inherit it.

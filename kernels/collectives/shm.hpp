@@ -60,8 +60,8 @@ class ShmWorld {
 //   of the elements (a block), reads that block of every rank's input and writes the result into every rank's output:
 //   reduce-scatter and all-gather in one pass. Two meetings.
 //   Traffic of a rank: all_reduce S read + S written; reduce_scatter S + S/n; all_gather S + S; broadcast S + S.
-//   In place an all_reduce moves 2 n S bytes in all; out of place, n S more, since the processor reads a line before
-//   it writes one.
+//   In place an all_reduce moves 2 n S bytes in all. Out of place the processor would read a line before it writes one,
+//   n S more: where the arrays leave the cache, results are written past it instead.
 // - Staged, for buffers of any memory: in chunks that stay in the cache, a rank copies its input but for its own block
 //   to its slot, reduces its block of all slots into its output and its slot, copies the others' results out. Two slots
 //   a rank, so that a rank runs one chunk ahead and waits seldom.
@@ -71,7 +71,7 @@ class ShmWorld {
 // Every element of a result is computed once, in rank order, and copied (one shot: everywhere alike), so all ranks have
 // the same bits. Each thread of a rank does the same with a part of every block of its own.
 //
-// Waiting: a short spin where every thread can have a core, then sched_yield, then a futex, from which a rank looks
-// every 20 ms for peers that have died (by pidfd) and for the time.
+// Waiting: a spin of some 200 us where every thread can have a core, hardly any where not; a few sched_yields; then a
+// futex, from which a rank looks every 20 ms for peers that have died (by pidfd) and for the time.
 
 }  // namespace warpmeter::collectives

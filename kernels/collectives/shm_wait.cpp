@@ -18,9 +18,13 @@ using Clock = std::chrono::steady_clock;
 constexpr int kNoFd = -1;
 constexpr int kNapMilliseconds = 20;
 constexpr int kReasonMilliseconds = 200;  ///< for the starting process to say why a rank ended
-constexpr int kSpins = 2000;              ///< tens of microseconds: a process that sleeps costs about as much to wake
+// Some 200 us of spinning, longer than a sleeping process takes to wake (150 us on a virtual machine): a shorter spin
+// lets one rank's sleep put the other to sleep too, and so on at every chunk (5 times as long at 10 and 100 MiB).
+constexpr int kSpins = 8000;
 constexpr int kCrowdedSpins = 20;
-constexpr int kYields = 200;
+// Few: a yield gives a slice of milliseconds to whatever else wants the core, and two ranks that yield to each other
+// stay on one core, where a sleeper is woken on an idle one.
+constexpr int kYields = 5;
 
 void pause_milliseconds(int milliseconds) {
   const timespec time = {0, milliseconds * 1000000L};

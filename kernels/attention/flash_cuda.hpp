@@ -27,8 +27,8 @@ namespace warpmeter::attention {
 /// Source: T. Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning", 2023.
 ///
 /// `flash_cuda` picks the fastest path for the device and problem. The others are one path by name: `flash_sm80_cuda`
-/// mma.sync throughout; `flash_sm90_cuda` Hopper's forward, with the backward of flash_sm80 (operands with rows that are
-/// not 16-byte aligned take flash_sm80's forward too).
+/// mma.sync throughout; `flash_sm90_cuda` Hopper's forward, with the backward of flash_sm80 (operands with rows that
+/// are not 16-byte aligned take flash_sm80's forward too).
 [[nodiscard]] const Implementation& flash_cuda();
 [[nodiscard]] const Implementation& flash_sm80_cuda();
 [[nodiscard]] const Implementation& flash_sm90_cuda();

@@ -54,8 +54,8 @@ enum class OptionSource : std::uint8_t { fallback, preset, config, command_line 
 /// Parses a command line into option texts and reads them as values. Wraps CLI11.
 ///
 /// Options are written `--opt value` or `--opt=value`. The order of force: command line, configuration file, preset,
-/// default. The names --preset, --config, --help, --help-markdown, --version, --list, --doctor and --print-config mean what
-/// they say in every table that has them; add_shared_options adds them all.
+/// default. The names --preset, --config, --help, --help-markdown, --version, --list, --doctor and --print-config mean
+/// what they say in every table that has them; add_shared_options adds them all.
 class OptionTable {
  public:
   OptionTable(std::string program, std::string summary);

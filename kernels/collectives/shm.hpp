@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "kernels/collectives/backend.hpp"
 #include "kernels/collectives/communicator.hpp"
 
 namespace warpmeter::collectives {
@@ -25,7 +27,7 @@ namespace detail {
 class ShmSegment;
 }
 
-/// The memory that the ranks of one host share: made by the process that starts them, inherited by fork().
+/// The memory that the ranks of one host share: made by one process, inherited by fork() or opened by path.
 ///
 /// It is an anonymous file in memory (memfd): it has no name in /dev/shm, so nothing is left behind whatever ends the
 /// processes, a SIGKILL of all of them included, and the size of /dev/shm (64 MiB in many containers) is no limit.
@@ -34,6 +36,10 @@ class ShmWorld {
  public:
   /// Throws DeviceError where the system refuses; WM_CHECKs the options.
   explicit ShmWorld(const ShmOptions& options);
+  /// That of another process of this user and host, by its path(). Throws DeviceError.
+  [[nodiscard]] static ShmWorld open(const std::string& path);
+  /// "/proc/123/fd/4": good while this process has the segment.
+  [[nodiscard]] std::string path() const;
 
   [[nodiscard]] int world_size() const noexcept;
   [[nodiscard]] int threads() const noexcept;  ///< as decided
@@ -49,8 +55,13 @@ class ShmWorld {
   [[nodiscard]] std::string activity(int rank) const;
 
  private:
+  explicit ShmWorld(std::shared_ptr<detail::ShmSegment> segment) : segment_(std::move(segment)) {}
+
   std::shared_ptr<detail::ShmSegment> segment_;
 };
+
+/// The entry of the table of backends. Rank 0 makes the segment, the others open it.
+[[nodiscard]] const Backend& shm_backend();
 
 // The `shm` backend, host memory only. With n ranks and S bytes a rank, chosen by size and by where the buffers lie:
 //

@@ -367,6 +367,14 @@ void ShmCommunicator::staged_copies(const Collective& c, const ShmPlan& plan, in
 
 ShmWorld::ShmWorld(const ShmOptions& options) : segment_(std::make_shared<detail::ShmSegment>(options)) {}
 
+ShmWorld ShmWorld::open(const std::string& path) {
+  return ShmWorld(std::make_shared<detail::ShmSegment>(path));
+}
+
+std::string ShmWorld::path() const {
+  return segment_->path();
+}
+
 int ShmWorld::world_size() const noexcept {
   return segment_->world_size();
 }

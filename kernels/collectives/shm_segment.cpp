@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr int kMaxThreads = 64;
+constexpr std::uint64_t kMagic = 0x314D485350524157;  // "WARPSHM1"
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
@@ -46,33 +47,64 @@ ShmSegment::ShmSegment(const ShmOptions& options)
   // A rank's part of a chunk has at least one element, whatever the type.
   chunk_bytes_ = round_up(std::max(chunk_bytes_, static_cast<std::size_t>(world_size_) * 64), kPage);
 
-  const auto ranks = static_cast<std::size_t>(world_size_);
-  const auto channels = ranks * static_cast<std::size_t>(threads_);
-  controls_at_ = round_up(sizeof(FailureRecord), kPage);
-  channels_at_ = round_up(controls_at_ + ranks * sizeof(RankControl), kPage);
-  one_shots_at_ = round_up(channels_at_ + channels * sizeof(ChannelControl), kPage);
-  slots_at_ = one_shots_at_ + ranks * 2 * kOneShotBytes;
-  heaps_at_ = slots_at_ + channels * 2 * chunk_bytes_;
-  bytes_ = heaps_at_ + ranks * heap_bytes_;
-
-  const auto refuse = [this](const char* what) {
-    const std::string reason = std::string(what) + ": " + std::strerror(errno);
-    if (fd_ >= 0) close(fd_);
-    throw DeviceError(reason, false);
-  };
+  lay_out();
   fd_ = memfd_create("warpmeter-collectives", MFD_CLOEXEC);
   if (fd_ < 0) refuse("shared memory cannot be made");
   if (ftruncate(fd_, static_cast<off_t>(bytes_)) != 0) refuse("shared memory cannot be sized");
-  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
-  if (memory == MAP_FAILED) refuse("shared memory cannot be mapped");
-  base_ = static_cast<char*>(memory);
-  (void)madvise(base_, bytes_, MADV_HUGEPAGE);  // a wish: many systems keep shared memory in small pages
+  map();
 
   new (base_) FailureRecord;
   for (int rank = 0; rank < world_size_; ++rank) new (&control(rank)) RankControl;
   for (int thread = 0; thread < threads_; ++thread) {
     for (int rank = 0; rank < world_size_; ++rank) new (&channel(thread, rank)) ChannelControl;
   }
+  new (base_ + kHeaderAt) SegmentHeader{kMagic, world_size_, threads_, timeout_s_, chunk_bytes_, heap_bytes_, crowded_};
+}
+
+ShmSegment::ShmSegment(const std::string& path) {
+  fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd_ < 0) refuse(("shared memory " + path + " cannot be opened").c_str());
+  SegmentHeader header = {};
+  if (pread(fd_, &header, sizeof(header), static_cast<off_t>(kHeaderAt)) != sizeof(header) || header.magic != kMagic) {
+    errno = EINVAL;
+    refuse((path + " is no segment of this program").c_str());
+  }
+  world_size_ = header.world_size;
+  threads_ = header.threads;
+  timeout_s_ = header.timeout_s;
+  chunk_bytes_ = header.chunk_bytes;
+  heap_bytes_ = header.heap_bytes;
+  crowded_ = header.crowded;
+  lay_out();
+  map();
+}
+
+void ShmSegment::lay_out() {
+  const auto ranks = static_cast<std::size_t>(world_size_);
+  const auto channels = ranks * static_cast<std::size_t>(threads_);
+  controls_at_ = kPage;
+  channels_at_ = round_up(controls_at_ + ranks * sizeof(RankControl), kPage);
+  one_shots_at_ = round_up(channels_at_ + channels * sizeof(ChannelControl), kPage);
+  slots_at_ = one_shots_at_ + ranks * 2 * kOneShotBytes;
+  heaps_at_ = slots_at_ + channels * 2 * chunk_bytes_;
+  bytes_ = heaps_at_ + ranks * heap_bytes_;
+}
+
+void ShmSegment::map() {
+  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
+  if (memory == MAP_FAILED) refuse("shared memory cannot be mapped");
+  base_ = static_cast<char*>(memory);
+  (void)madvise(base_, bytes_, MADV_HUGEPAGE);  // a wish: many systems keep shared memory in small pages
+}
+
+void ShmSegment::refuse(const char* what) const {
+  const std::string reason = std::string(what) + ": " + std::strerror(errno);
+  if (fd_ >= 0) close(fd_);
+  throw DeviceError(reason, false);
+}
+
+std::string ShmSegment::path() const {
+  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd_);
 }
 
 ShmSegment::~ShmSegment() {

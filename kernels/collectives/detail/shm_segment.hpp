@@ -56,16 +56,29 @@ struct FailureRecord {
   char text[1000];
 };
 
+/// What those that open a segment must know of it. At kHeaderAt of the first page, behind the failure record.
+struct SegmentHeader {
+  std::uint64_t magic;
+  std::int32_t world_size, threads;
+  double timeout_s;
+  std::uint64_t chunk_bytes, heap_bytes;
+  bool crowded;
+};
+constexpr std::size_t kHeaderAt = 2048;
+static_assert(sizeof(FailureRecord) <= kHeaderAt);
+
 /// The mapped memory and where its parts are. Offsets are from the segment's begin, equal in every process.
 class ShmSegment {
  public:
   explicit ShmSegment(const ShmOptions& options);
+  explicit ShmSegment(const std::string& path);  ///< opens another process's
   ~ShmSegment();
   ShmSegment(const ShmSegment&) = delete;
   ShmSegment& operator=(const ShmSegment&) = delete;
 
   [[nodiscard]] int world_size() const noexcept { return world_size_; }
   [[nodiscard]] int threads() const noexcept { return threads_; }
+  [[nodiscard]] std::string path() const;
   [[nodiscard]] double timeout_s() const noexcept { return timeout_s_; }
   [[nodiscard]] std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
   [[nodiscard]] std::size_t heap_bytes() const noexcept { return heap_bytes_; }
@@ -91,6 +104,10 @@ class ShmSegment {
   [[noreturn]] void throw_failure() const;  ///< needs failed()
 
  private:
+  /// Where the parts are, from the numbers of ranks and threads and the sizes.
+  void lay_out();
+  void map();
+  [[noreturn]] void refuse(const char* what) const;
   [[nodiscard]] FailureRecord& failure() const noexcept { return *reinterpret_cast<FailureRecord*>(base_); }
 
   int world_size_ = 0, threads_ = 0;

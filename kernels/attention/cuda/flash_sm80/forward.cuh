@@ -26,7 +26,7 @@
 namespace warpmeter::attention::flash_sm80 {
 
 template <class T_, int kHeadDim_, int kRowsM_, int kRowsN_, int kWarps_, int kMinBlocks_, bool kQueriesInRegisters_,
-          bool kVector_ = true, bool kLazyRescale_ = false>
+          bool kVector_ = true>
 struct ForwardTraits {
   using T = T_;
   static constexpr int kHeadDim = kHeadDim_;
@@ -37,7 +37,6 @@ struct ForwardTraits {
   static constexpr int kMinBlocks = kMinBlocks_;
   static constexpr bool kQueriesInRegisters = kQueriesInRegisters_;
   static constexpr bool kVector = kVector_;
-  static constexpr bool kLazyRescale = kLazyRescale_;  // RowSoftmax
   static constexpr int kStages = 2;
 
   static constexpr int kTilePitch = kPitch<kHeadDim>;
@@ -91,7 +90,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
 
   float o[kM][kD][4];
   clear(o);
-  RowSoftmax<kM, Traits::kLazyRescale> softmax(shape.scale_log2);
+  RowSoftmax<kM> softmax(shape.scale_log2);
 
   if (tiles > 0) {
     const auto stage_of = [&](int step) { return shared + (step % 2) * kStageBytes; };

@@ -23,7 +23,7 @@ struct ForwardConfig<T, 96, kVector> {
 };
 template <class T, bool kVector>
 struct ForwardConfig<T, 128, kVector> {
-  using Traits = ForwardTraits<T, 128, 128, 64, 4, 2, false, kVector>;
+  using Traits = ForwardTraits<T, 128, 128, 48, 4, 2, false, kVector>;
 };
 template <class T, bool kVector>
 struct ForwardConfig<T, 256, kVector> {

@@ -9,9 +9,9 @@ namespace warpmeter::attention::flash_sm80 {
 
 /// The running softmax of a warp's 16 kM rows: maximum of the raw scores, and each thread's part of the sum of
 /// 2^(scale_log2 * (s - max)). The four threads of a row add their parts up once, at the end.
-/// kLazy: while no row's maximum has grown by more than 2^kLazyLog2 in exponentials, the old one stays: sums and O then
-/// hold numbers up to 2^kLazyLog2, which costs no digits, and need no rescaling.
-template <int kM, bool kLazy = false>
+/// While no row's maximum has grown by more than 2^kSlackLog2 in exponentials, the old one stays: sums and O then hold
+/// numbers up to 2^kSlackLog2, which costs no digits, and need no rescaling.
+template <int kM>
 class RowSoftmax {
  public:
   __device__ explicit RowSoftmax(float scale_log2) : scale_log2_(scale_log2) {
@@ -42,18 +42,16 @@ class RowSoftmax {
         most[m][h] = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
       }
     }
-    if constexpr (kLazy) {
-      bool grown = false;
+    bool grown = false;
 #pragma unroll
-      for (int m = 0; m < kM; ++m) {
+    for (int m = 0; m < kM; ++m) {
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          // From -inf to a number is growth; from -inf to -inf is NaN here, hence none.
-          grown = grown || (most[m][h] - max_[m][h]) * scale_log2_ > kLazyLog2;
-        }
+      for (int h = 0; h < 2; ++h) {
+        // From -inf to a number is growth; from -inf to -inf is NaN here, hence none.
+        grown = grown || (most[m][h] - max_[m][h]) * scale_log2_ > kSlackLog2;
       }
-      if (!__any_sync(0xffffffffu, grown)) return;
     }
+    if (!__any_sync(0xffffffffu, grown)) return;
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
@@ -103,7 +101,7 @@ class RowSoftmax {
   }
 
  private:
-  static constexpr float kLazyLog2 = 8.0f;
+  static constexpr float kSlackLog2 = 8.0f;
 
   float scale_log2_;
   float max_[kM][2];

@@ -10,11 +10,11 @@ using namespace flash_sm80;
 
 namespace {
 
-// Name: rows x keys, warps, blocks an SM; lazy: RowSoftmax's kLazy.
-template <int kHeadDim, int kRows, int kKeys, int kWarps, int kBlocks, bool kQueriesInRegisters, bool kLazy>
+// Name: rows x keys, warps, blocks an SM.
+template <int kHeadDim, int kRows, int kKeys, int kWarps, int kBlocks, bool kQueriesInRegisters>
 ForwardVariant forward(const char* name) {
   using T = __nv_bfloat16;
-  using Traits = ForwardTraits<T, kHeadDim, kRows, kKeys, kWarps, kBlocks, kQueriesInRegisters, true, kLazy>;
+  using Traits = ForwardTraits<T, kHeadDim, kRows, kKeys, kWarps, kBlocks, kQueriesInRegisters>;
   ForwardVariant variant;
   variant.kernel = make_forward_kernel_of<Traits>(name);
   return variant;
@@ -24,14 +24,9 @@ ForwardVariant forward(const char* name) {
 
 std::vector<ForwardVariant> forward_variants(int head_dim) {
   std::vector<ForwardVariant> variants = {{forward_kernel(DType::bf16, head_dim, true, shared_memory_limit())}};
-  if (head_dim == 64) {
-    variants.push_back(forward<64, 128, 64, 4, 2, true, true>("d64_128x64_w4_b2_lazy"));
-    variants.push_back(forward<64, 128, 128, 4, 2, true, true>("d64_128x128_w4_b2_lazy"));
-  } else {
-    variants.push_back(forward<128, 128, 64, 4, 2, false, true>("d128_128x64_w4_b2_lazy"));
-    variants.push_back(forward<128, 128, 48, 4, 2, false, true>("d128_128x48_w4_b2_lazy"));
-    variants.push_back(forward<128, 256, 64, 8, 1, false, true>("d128_256x64_w8_b1_lazy"));
-    variants.push_back(forward<128, 64, 64, 2, 3, false, true>("d128_64x64_w2_b3_lazy"));
+  if (head_dim == 128) {
+    variants.push_back(forward<128, 128, 64, 4, 2, false>("d128_128x64_w4_b2"));
+    variants.push_back(forward<128, 256, 64, 8, 1, false>("d128_256x64_w8_b1"));
   }
   return variants;
 }

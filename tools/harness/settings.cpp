@@ -16,7 +16,6 @@
 namespace warpmeter::harness {
 namespace {
 
-constexpr std::array<std::string_view, 4> kDTypes{"fp32", "tf32", "bf16", "fp16"};
 constexpr std::array<std::string_view, 2> kTimers{"device", "wall"};
 constexpr std::array<std::string_view, 2> kCacheStates{"cold", "hot"};
 constexpr std::array<std::string_view, 4> kFormats{"md", "json", "jsonl", "csv"};
@@ -28,12 +27,16 @@ constexpr double kMaxTimeSeconds = 86'400;
 constexpr double kMinRowTimeoutSeconds = 0.1;
 constexpr double kMaxRowTimeoutSeconds = 604'800;
 
-void add_configuration_options(OptionTable& table) {
+void add_configuration_options(OptionTable& table, std::span<const std::string_view> dtypes) {
+  std::string accepted;
+  for (const std::string_view dtype : dtypes) accepted.append(dtype).append(", ");
+  const bool rounds = std::find(dtypes.begin(), dtypes.end(), "tf32") != dtypes.end();
+  const std::string help = "Element types.";
   table.add({.name = "--dtype",
              .metavar = "NAMES",
              .default_text = "fp32",
-             .accepted = "fp32, tf32, bf16, fp16, one or several with commas between",
-             .help = "Element types. tf32 stores fp32 and rounds the operands of matrix products.",
+             .accepted = accepted + "one or several with commas between",
+             .help = rounds ? help + " tf32 stores fp32 and rounds the operands of matrix products." : help,
              .example = "--dtype fp32,bf16",
              .group = "Configurations",
              .row_option = true});
@@ -286,18 +289,18 @@ std::string read_resume(const OptionTable& table) {
 
 }  // namespace
 
-void add_shared_options(OptionTable& table) {
-  add_configuration_options(table);
+void add_shared_options(OptionTable& table, std::span<const std::string_view> dtypes) {
+  add_configuration_options(table, dtypes);
   add_device_options(table);
   add_measuring_options(table);
   add_output_options(table);
   add_information_options(table);
 }
 
-Settings read_settings(const OptionTable& table) {
+Settings read_settings(const OptionTable& table, std::span<const std::string_view> dtypes) {
   Settings settings;
   settings.preset = table.preset();
-  for (const std::string& word : table.words("--dtype", kDTypes)) {
+  for (const std::string& word : table.words("--dtype", dtypes)) {
     const auto dtype = parse_dtype(word);
     WM_CHECK(dtype.has_value(), "the option's words are the types' names");
     settings.dtypes.push_back(*dtype);

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/runtime/device.hpp"
@@ -43,13 +46,17 @@ struct Settings {
   std::string preset;          ///< the preset in force, or empty
 };
 
-/// Adds the shared options, --help and its like included, to a table that has none of them yet.
-void add_shared_options(OptionTable& table);
+/// What --dtype takes where a tool says nothing else.
+inline constexpr std::array<std::string_view, 4> kDTypeWords{"fp32", "tf32", "bf16", "fp16"};
+
+/// Adds the shared options, --help and its like included, to a table that has none of them yet. `dtypes`: what --dtype
+/// takes, names of DType.
+void add_shared_options(OptionTable& table, std::span<const std::string_view> dtypes = kDTypeWords);
 
 /// Reads them. Throws UsageError: values that do not parse, a device that is not there, contradictions (both flags
 /// named), the same output twice, an output's unknown ending, a --resume file that cannot be read. Outputs that cannot
 /// be written are found later, by opening them.
-[[nodiscard]] Settings read_settings(const OptionTable& table);
+[[nodiscard]] Settings read_settings(const OptionTable& table, std::span<const std::string_view> dtypes = kDTypeWords);
 
 /// As they stand in the document: what was in force while measuring, null where it was not.
 [[nodiscard]] reports::Object describe(const Settings& settings);

@@ -173,6 +173,10 @@ void Sweep::Impl::measure(Case& a_case, Row& row) {
       interrupted = true;
       stopped = "Ctrl-C came before it";
       break;
+    case Aftermath::run_lost:
+      stopped = fmt::format("row {} ended the run ({}); --isolate keeps that to one row", document.rows.size() + 1,
+                            row.reason);
+      break;
     case Aftermath::device_lost:
       stopped = fmt::format("the device was lost in row {} ({}); --isolate keeps that to one row",
                             document.rows.size() + 1, row.reason);

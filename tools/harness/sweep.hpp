@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,17 @@ struct Prediction {
   reports::Object details;  ///< shown by --dry-run: fwd_flops, fwd_bytes, predicted_..._mib
 };
 
+/// Thrown by a case when what the later rows would run on is lost, too: its row gets the status and the words, the
+/// later ones are not_run.
+class RunLost : public std::runtime_error {
+ public:
+  RunLost(reports::Status status, const std::string& reason) : std::runtime_error(reason), status_(status) {}
+  [[nodiscard]] reports::Status status() const noexcept { return status_; }
+
+ private:
+  reports::Status status_;
+};
+
 /// One configuration of a sweep.
 class Case {
  public:
@@ -33,9 +45,9 @@ class Case {
   [[nodiscard]] virtual std::optional<std::string> unsupported() const { return std::nullopt; }
   [[nodiscard]] virtual Prediction predict() const = 0;
   /// Measures, setting figures as they are obtained; may set status mismatch with a reason. Throws OutOfMemory,
-  /// DeviceError, Interrupted or any std::exception; the sweep turns those into the row's status. Everything that it
-  /// allocated must be given back on every way out.
-  /// Calls session.checkpoint(row) after each phase, so that its figures outlive a crash of an isolated process.
+  /// DeviceError, RunLost, Interrupted or any std::exception; the sweep turns those into the row's status. Everything
+  /// that it allocated must be given back on every way out. Calls session.checkpoint(row) after each phase, so that its
+  /// figures outlive a crash of an isolated process.
   virtual void run(Session& session, reports::Row& row) = 0;
 };
 

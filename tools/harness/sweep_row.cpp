@@ -8,6 +8,7 @@
 #include "kernels/runtime/check.hpp"
 #include "tools/harness/grammar.hpp"
 #include "tools/harness/memory_guard.hpp"
+#include "tools/harness/sweep.hpp"
 #include "tools/harness/usage_error.hpp"
 
 namespace warpmeter::harness {
@@ -33,6 +34,9 @@ Aftermath guarded(reports::Row& row, Action&& action) {
   } catch (const DeviceError& e) {
     fail(row, reports::Status::error, e.what());
     if (e.sticky()) return Aftermath::device_lost;
+  } catch (const RunLost& e) {
+    fail(row, e.status(), e.what());
+    return Aftermath::run_lost;
   } catch (const Interrupted&) {
     fail(row, reports::Status::interrupted, "Ctrl-C");
     return Aftermath::interrupted;

@@ -13,6 +13,7 @@ namespace warpmeter::harness {
 enum class Aftermath : std::uint8_t {
   usable,
   device_lost,  ///< a sticky device error: nothing more may run here
+  run_lost,     ///< the same, by RunLost
   interrupted,  ///< Ctrl-C came while the row ran
 };
 

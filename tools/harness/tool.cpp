@@ -26,7 +26,7 @@ constexpr int kUsage = 2;
 /// Parses twice: the preset in force when none is named depends on the device, which is itself an option.
 OptionTable parse(const Tool& tool, int argc, const char* const* argv) {
   OptionTable table(tool.name(), tool.summary());
-  add_shared_options(table);
+  add_shared_options(table, tool.dtypes());
   tool.add_options(table);
   table.parse(argc, argv);
   Device device = Device::cpu();
@@ -171,7 +171,8 @@ int run(const Tool& tool, int argc, const char* const* argv) {
     return doctor::run_doctor(tool.name(), table, argc, argv);
   }
 
-  const Settings settings = read_settings(table);
+  Settings settings = read_settings(table, tool.dtypes());
+  tool.adjust(table, settings);
   auto cases = tool.cases(table, settings);
   require_something_supported(cases);
 

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/harness/option_table.hpp"
@@ -17,6 +19,10 @@ class Tool {
   [[nodiscard]] virtual std::string summary() const = 0;  ///< first line of --help
   /// The tool's own options, presets and examples; the shared ones are there already.
   virtual void add_options(OptionTable& table) const = 0;
+  /// What --dtype takes.
+  [[nodiscard]] virtual std::span<const std::string_view> dtypes() const { return kDTypeWords; }
+  /// Changes what the shared options leave to the tool: where `auto` measures, say. After they have been read.
+  virtual void adjust(const OptionTable& /*table*/, Settings& /*settings*/) const {}
   /// The preset in force when none is named.
   [[nodiscard]] virtual std::string default_preset(Device device) const = 0;
   /// Text of --list.

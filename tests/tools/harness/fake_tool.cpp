@@ -21,11 +21,11 @@ namespace {
 using namespace warpmeter;
 using namespace warpmeter::harness;
 
-constexpr std::array<std::string_view, 27> kBehaviors = {
-    "ok",         "oom",        "second_oom", "exception",   "unknown", "device_error", "sticky",
-    "leak",       "mismatch",   "crash",      "late_crash",  "abort",   "kill",         "exit",
-    "hang",       "deaf",       "slow",       "unsupported", "huge",    "warn",         "other_config",
-    "grandchild", "exit_crash", "multiline",  "deaf_at_77",  "ceiling", "no_prediction"};
+constexpr std::array<std::string_view, 28> kBehaviors = {
+    "ok",         "oom",        "second_oom", "exception",   "unknown", "device_error",  "sticky",
+    "leak",       "mismatch",   "crash",      "late_crash",  "abort",   "kill",          "exit",
+    "hang",       "deaf",       "slow",       "unsupported", "huge",    "warn",          "other_config",
+    "grandchild", "exit_crash", "multiline",  "deaf_at_77",  "ceiling", "no_prediction", "lost"};
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
@@ -95,6 +95,7 @@ class FakeCase : public Case {
     if (behavior_ == "unknown") throw 42;
     if (behavior_ == "device_error") throw DeviceError("the driver refused", false);
     if (behavior_ == "sticky") throw DeviceError("an illegal address was read", true);
+    if (behavior_ == "lost") throw RunLost(reports::Status::timeout, "rank 3 did not come");
     if (behavior_ == "leak") (void)session.allocator().allocate(kMiB, context.stream);
     if (behavior_ == "crash") std::raise(SIGSEGV);
     if (behavior_ == "abort") std::abort();

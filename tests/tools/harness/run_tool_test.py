@@ -191,6 +191,16 @@ class Rows(WithFolder):
         self.assertIn("device was lost in row 2", document["rows"][3]["reason"])
         self.assertEqual(result.returncode, 1)
 
+    def test_what_later_rows_need_is_lost(self):
+        document, result = measure("--behavior", "ok,lost,slow", "--index", "1")
+        self.assertEqual(statuses(document), ["ok", "timeout", "not_run"])
+        self.assertEqual(document["rows"][1]["reason"], "rank 3 did not come")
+        self.assertEqual(document["rows"][2]["reason"],
+                         "row 2 ended the run (rank 3 did not come); --isolate keeps that to one row")
+        self.assertEqual(result.returncode, 1)
+        document, result = measure("--behavior", "ok,lost,slow", "--index", "1", "--isolate")
+        self.assertEqual(statuses(document), ["ok", "timeout", "ok"])
+
     def test_sticky_error_costs_one_isolated_row(self):
         document, result = measure("--behavior", "ok,sticky,slow", "--index", "1", "--isolate")
         self.assertEqual(statuses(document), ["ok", "error", "ok"])

@@ -113,6 +113,16 @@ TEST(Settings, EveryOptionArrives) {
   EXPECT_TRUE(adaptive.wide);
 }
 
+TEST(Settings, AToolSaysWhatTypesItTakes) {
+  constexpr std::array<std::string_view, 2> kWords{"fp32", "int32"};
+  OptionTable table("tool", "A tool.");
+  add_shared_options(table, kWords);
+  const char* const argv[] = {"tool", "--dtype", "int32", "--device", "cpu"};
+  table.parse(5, argv);
+  EXPECT_EQ(read_settings(table, kWords).dtypes, (std::vector<DType>{DType::int32}));
+  EXPECT_EQ(usage_error_of([&] { (void)read_settings(table); }).find("--dtype 'int32': unknown"), 0u);
+}
+
 TEST(Settings, BadValuesNameOptionValueAndWhatIsAccepted) {
   const std::string steps = "; accepted: a whole number from 1 to 1000000; not with --max-noise or --max-time";
   EXPECT_EQ(settings_error({"--steps", "0"}), "--steps '0': below 1" + steps);

@@ -19,9 +19,9 @@ struct StepState {
   std::int32_t skipped = 0;     ///< steps left out because of an overflow
 };
 
-/// Ends a step: overflow set (and `scaling`): skipped + 1, loss_scale * backoff, good_steps = 0; else step + 1 and,
-/// with `scaling`, after `growth_interval` good steps in a row loss_scale * growth. Without `scaling` every step
-/// counts. Source: Micikevicius et al., "Mixed Precision Training", 2018; constants as torch.amp.GradScaler.
+/// Ends a step. After an overflow: skipped + 1, good_steps = 0 and, with `scaling`, loss_scale * backoff. Else step + 1
+/// and, with `scaling`, after `growth_interval` good steps in a row loss_scale * growth and good_steps = 0.
+/// Source: Micikevicius et al., "Mixed Precision Training", 2018; constants as torch.amp.GradScaler's.
 struct FinishStep {
   StepState* state = nullptr;
   bool scaling = false;

@@ -53,12 +53,12 @@ struct AdamwHyperparameters {
 /// One update of every tensor; arithmetic fp32 on the master. Nothing is touched when state->overflow is set. `tensors`
 /// need not outlive the call. One launch takes as many tensors as it can (multi-tensor).
 struct AdamwArguments {
-  std::span<const AdamwTensor> tensors;
+  std::span<const AdamwTensor> tensors{};
   DType weight_dtype = DType::fp32;      ///< fp32, bf16 or fp16
   MasterKind master = MasterKind::none;  ///< correction: bf16 weights; copy: bf16 or fp16 weights
   DType gradient_dtype = DType::fp32;    ///< fp32, or weight_dtype
   DType moment_dtype = DType::fp32;      ///< of m and v: fp32, or bf16
-  AdamwHyperparameters hyperparameters;
+  AdamwHyperparameters hyperparameters{};
   bool scale_gradients = true;  ///< multiply gradients by state->update_scale
   const StepState* state = nullptr;
 

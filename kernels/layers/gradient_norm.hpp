@@ -22,7 +22,7 @@ struct GradientTensor {
 /// Sums are in a fixed order. `gradients` need not outlive the call.
 /// Source: torch.nn.utils.clip_grad_norm_ (the 1e-6).
 struct GradientNorm {
-  std::span<const GradientTensor> gradients;
+  std::span<const GradientTensor> gradients{};
   DType dtype = DType::fp32;  ///< fp32, bf16 or fp16
   float max_norm = 0;
   StepState* state = nullptr;
@@ -42,7 +42,7 @@ void gradient_norm(const Context& context, const GradientNorm& arguments);
 /// The eager way of clipping: every gradient times state->update_scale, in place. The caller's optimizer then does not
 /// scale (AdamwArguments::scale_gradients false).
 struct ScaleGradients {
-  std::span<const GradientTensor> gradients;
+  std::span<const GradientTensor> gradients{};
   DType dtype = DType::fp32;
   const StepState* state = nullptr;
 

@@ -23,23 +23,6 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 
-/// Parses twice: the preset in force when none is named depends on the device, which is itself an option.
-OptionTable parse(const Tool& tool, int argc, const char* const* argv) {
-  OptionTable table(tool.name(), tool.summary());
-  add_shared_options(table, tool.dtypes());
-  tool.add_options(table);
-  table.parse(argc, argv);
-  Device device = Device::cpu();
-  try {
-    device = parse_device(table.text("--device"));
-  } catch (const std::invalid_argument&) {
-    // Not there: --help and the like still work, and read_settings says what is wrong.
-  }
-  table.set_default_preset(tool.default_preset(device));
-  table.parse(argc, argv);
-  return table;
-}
-
 /// Text that a user asked for instead of a measurement.
 std::optional<std::string> text_for(const Tool& tool, const OptionTable& table) {
   switch (table.action()) {
@@ -163,7 +146,7 @@ void occupy_standard_descriptors() {
 }
 
 int run(const Tool& tool, int argc, const char* const* argv) {
-  const OptionTable table = parse(tool, argc, argv);
+  const OptionTable table = parse_command_line(tool, argc, argv);
   if (const auto text = text_for(tool, table)) return write_all(STDOUT_FILENO, *text) == 0 ? 0 : kFailure;
 
   if (table.action() == OptionTable::Action::doctor) {
@@ -193,6 +176,23 @@ int run(const Tool& tool, int argc, const char* const* argv) {
 }
 
 }  // namespace
+
+/// Parses twice: the preset in force when none is named depends on the device, which is itself an option.
+OptionTable parse_command_line(const Tool& tool, int argc, const char* const* argv) {
+  OptionTable table(tool.name(), tool.summary());
+  add_shared_options(table, tool.dtypes());
+  tool.add_options(table);
+  table.parse(argc, argv);
+  Device device = Device::cpu();
+  try {
+    device = parse_device(table.text("--device"));
+  } catch (const std::invalid_argument&) {
+    // Not there: --help and the like still work, and read_settings says what is wrong.
+  }
+  table.set_default_preset(tool.default_preset(device));
+  table.parse(argc, argv);
+  return table;
+}
 
 int run_tool(const Tool& tool, int argc, const char* const* argv) {
   occupy_standard_descriptors();

@@ -34,6 +34,9 @@ class Tool {
   [[nodiscard]] virtual std::vector<std::string> row_keys() const = 0;
 };
 
+/// The options that the arguments stand for, with the preset that is in force on this device. Throws UsageError.
+[[nodiscard]] OptionTable parse_command_line(const Tool& tool, int argc, const char* const* argv);
+
 /// Parses, measures, reports. Returns the exit status of design's table; catches everything.
 int run_tool(const Tool& tool, int argc, const char* const* argv);
 

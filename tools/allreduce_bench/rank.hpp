@@ -1,0 +1,32 @@
+#pragma once
+
+#include <vector>
+
+#include "reports/model.hpp"
+#include "tools/allreduce_bench/configuration.hpp"
+#include "tools/allreduce_bench/link.hpp"
+#include "tools/harness/settings.hpp"
+
+namespace warpmeter::allreduce_bench {
+
+/// What the leader tells a rank when a group forms.
+struct GroupOrder {
+  std::string backend;
+  int rank = 0, world_size = 1, local_rank = 0, local_size = 1, hosts = 1;
+  std::string control;  ///< where the ranks' control group is: "shm PATH" or "tcp HOST PORT"
+  int device = 0;       ///< number of its GPU
+
+  [[nodiscard]] std::string text() const;
+  /// Throws std::runtime_error for what is no order.
+  [[nodiscard]] static GroupOrder parse(const std::string& text);
+};
+
+/// A rank's life: does what the leader says over `link` until it is told to quit or the leader is gone. Returns the
+/// process's exit status.
+///
+/// A thread of its own answers "where are you", tells when a collective takes too long, and ends the process (in a
+/// `process` of the rank's own) when the leader is gone, whatever the rank is stuck in.
+int be_rank(Link link, const std::vector<Configuration>& configurations, const harness::Settings& settings,
+            const collectives::BackendOptions& options, bool process);
+
+}  // namespace warpmeter::allreduce_bench

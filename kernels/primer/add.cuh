@@ -1,0 +1,86 @@
+// add: y[i,j] = x[i,j] + 10, the notes' puzzles 1 and 2.
+//
+//   x, y   (rows, cols), fp32, bf16 or fp16; added in fp32
+//   grid   a block for every 512 x 4 pieces of 16 bytes of the whole array; the last piece may be cut short
+//   bound  memory: each byte is read once and written once, one addition for eight bytes
+#include "kernels/primer/kernel_file.hpp"
+
+namespace warpmeter::primer::add::WM_PRIMER_PART {
+
+constexpr float kConstant = 10.0f;
+
+#if WM_PRIMER_DESCRIBES
+Kernel describe() {
+  return {
+      .formula = "y[i,j] = x[i,j] + 10",
+      .layout = "x, y (rows, cols)",
+      .sizes = {Size::rows, Size::cols},
+      .inputs =
+          [](const Problem& p) {
+            return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}};
+          },
+      .outputs =
+          [](const Problem& p) {
+            return TensorSpecs{{"y", {p.rows, p.cols}, p.dtype}};
+          },
+      .flops = [](const Problem& p) { return static_cast<double>(p.rows * p.cols); },
+      .reference = [](const Problem&, const HostTensors& in, int, std::int64_t i) { return in[0][i] + kConstant; },
+  };
+}
+#endif
+
+#if WM_PRIMER_CPU
+void run(const Problem& p, const Arguments& a) {
+  by_dtype(p.dtype, [&](auto type) {
+    using T = decltype(type);
+    const T* const x = a.input<T>(0);
+    T* const y = a.output<T>(0);
+    const std::int64_t n = p.rows * p.cols;
+    const bool past_cache = cpu_tools::exceeds_cache(2 * n * sizeof(T));
+    for_parts(n, 64, [&](std::int64_t begin, std::int64_t end) {
+      write_row(y + begin, end - begin, past_cache,
+                [&](std::int64_t i, std::int64_t count) { return load_some(x + begin + i, count) + kConstant; });
+    });
+  });
+}
+#endif
+
+#if WM_PRIMER_CUDA
+constexpr int kThreads = 512;
+constexpr int kUnroll = 4;  // loads that a thread has under way
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) kernel(const T* x, T* y, std::int64_t n) {
+  constexpr std::int64_t kTile = kThreads * kUnroll * kPack<T>;
+  for (std::int64_t tile = blockIdx.x * kTile; tile < n; tile += gridDim.x * kTile) {
+    const std::int64_t first = tile + threadIdx.x * kPack<T>;
+    uint4 raw[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const std::int64_t i = first + u * kThreads * kPack<T>;
+      raw[u] = load_pack(x + i, n - i);
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const std::int64_t i = first + u * kThreads * kPack<T>;
+      float values[kPack<T>];
+      unpack<T>(raw[u], values);
+#pragma unroll
+      for (float& value : values) value += kConstant;
+      store_pack(y + i, n - i, values);
+    }
+  }
+}
+
+void run(const Problem& p, const Arguments& a, StreamView stream) {
+  by_dtype(p.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const std::int64_t n = p.rows * p.cols;
+    const unsigned blocks = grid_x(ceil_div(n, kThreads * kUnroll * kPack<T>));
+    kernel<T><<<blocks, kThreads, 0, handle(stream)>>>(a.input<T>(0), a.output<T>(0), n);
+    check_launch();
+  });
+}
+#endif
+
+}  // namespace warpmeter::primer::add::WM_PRIMER_PART

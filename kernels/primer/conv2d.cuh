@@ -1,0 +1,180 @@
+// conv2d: z[b,i,j] = sum over di, dj of w[di,dj] * x[b,i+di,j+dj], x being 0 beyond its ends: the notes' puzzle 10.
+//
+//   x, z   (batch, rows, cols), w (kernel_size, kernel_size), fp32, bf16 or fp16; summed in fp32
+//   grid   a block of 256 threads for each tile of 32 x 128 results. Its part of x, larger by the kernel's size, goes
+//   to
+//          shared memory; a thread computes 4 x 4 results, for which it reads each row of its window once. Weights stay
+//          in registers: kernels other than 3, 4, 5 and 7 wide are done in pieces of 7 x 7
+//   bound  memory for small kernels: x is read once (and a little more, from L2), z written once
+#include "kernels/primer/kernel_file.hpp"
+
+namespace warpmeter::primer::conv2d::WM_PRIMER_PART {
+
+#if WM_PRIMER_DESCRIBES
+Kernel describe() {
+  return {
+      .formula = "z[b,i,j] = sum_di,dj w[di,dj] * x[b,i+di,j+dj], 0 beyond the ends",
+      .layout = "x, z (batch, rows, cols), w (kernel_size, kernel_size)",
+      .sizes = {Size::batch, Size::rows, Size::cols, Size::kernel_size},
+      .inputs =
+          [](const Problem& p) {
+            return TensorSpecs{{"x", {p.batch, p.rows, p.cols}, p.dtype},
+                               {"w", {p.kernel_size, p.kernel_size}, p.dtype}};
+          },
+      .outputs =
+          [](const Problem& p) {
+            return TensorSpecs{{"z", {p.batch, p.rows, p.cols}, p.dtype}};
+          },
+      .flops =
+          [](const Problem& p) {
+            const auto size = static_cast<double>(p.kernel_size);
+            return 2.0 * static_cast<double>(p.batch * p.rows * p.cols) * size * size;
+          },
+      .reference =
+          [](const Problem& p, const HostTensors& in, int, std::int64_t at) {
+            const std::int64_t row = at / p.cols % p.rows, col = at % p.cols;
+            double sum = 0;
+            for (std::int64_t di = 0; di < p.kernel_size && row + di < p.rows; ++di) {
+              for (std::int64_t dj = 0; dj < p.kernel_size && col + dj < p.cols; ++dj) {
+                sum += in[1][di * p.kernel_size + dj] * in[0][at + di * p.cols + dj];
+              }
+            }
+            return sum;
+          },
+      .reference_cost = [](const Problem& p) { return static_cast<double>(p.kernel_size * p.kernel_size); },
+  };
+}
+#endif
+
+#if WM_PRIMER_CPU
+void run(const Problem& p, const Arguments& a) {
+  by_dtype(p.dtype, [&](auto type) {
+    using T = decltype(type);
+    const T* const w = a.input<T>(1);
+    const bool past_cache = cpu_tools::exceeds_cache(2 * p.batch * p.rows * p.cols * sizeof(T));
+    for_parts(p.batch * p.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const T* const x = a.input<T>(0) + row * p.cols;
+        const std::int64_t below = p.rows - row % p.rows;  // rows of x that are there, this one included
+        const std::int64_t high = p.kernel_size < below ? p.kernel_size : below;
+        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache, [&](std::int64_t i, std::int64_t) {
+          Vec sum{};
+          for (std::int64_t di = 0; di < high; ++di) {
+            for (std::int64_t dj = 0; dj < p.kernel_size && i + dj < p.cols; ++dj) {
+              const Vec values = load_some(x + di * p.cols + i + dj, p.cols - i - dj);
+              sum = fma(values, broadcast(to_float(w[di * p.kernel_size + dj])), sum);
+            }
+          }
+          return sum;
+        });
+      }
+    });
+  });
+}
+#endif
+
+#if WM_PRIMER_CUDA
+constexpr int kThreads = 256;
+constexpr int kTileRows = 32, kTileCols = 128;
+constexpr int kPitch = kTileCols + 8;  // floats of a row of the tile in shared memory, what a kernel 7 wide reads
+
+/// Sums over the part of the kernel that begins at (first_i, first_j), kW wide, into the thread's 4 x 4 results.
+template <class T, int kW>
+__device__ __forceinline__ void add_part(const T* x, const T* w, float* tile, float (&sums)[4][4], std::int64_t rows,
+                                         std::int64_t cols, int size, int first_i, int first_j) {
+  constexpr int kRows = kTileRows + kW - 1, kAcross = kPitch / kPack<T>;
+  constexpr int kLoads = (kRows * kAcross + kThreads - 1) / kThreads;
+  uint4 raw[kLoads];
+#pragma unroll
+  for (int load = 0; load < kLoads; ++load) {
+    const int item = threadIdx.x + load * kThreads;
+    const std::int64_t row = item / kAcross + first_i, col = item % kAcross * kPack<T> + first_j;
+    raw[load] = load_pack<T, Reuse::again>(x + row * cols + col, row < rows && item < kRows * kAcross ? cols - col : 0);
+  }
+  float weights[kW][kW];
+#pragma unroll
+  for (int i = 0; i < kW; ++i) {
+#pragma unroll
+    for (int j = 0; j < kW; ++j) {
+      const bool there = first_i + i < size && first_j + j < size;
+      weights[i][j] = there ? to_float(w[(first_i + i) * std::int64_t{size} + first_j + j]) : 0.0f;
+    }
+  }
+  __syncthreads();  // the tile of the part before is done with
+#pragma unroll
+  for (int load = 0; load < kLoads; ++load) {
+    const int item = threadIdx.x + load * kThreads;
+    float values[kPack<T>];
+    unpack<T>(raw[load], values);
+    if (item >= kRows * kAcross) break;
+#pragma unroll
+    for (int i = 0; i < kPack<T>; i += 4) {
+      *reinterpret_cast<float4*>(tile + item * kPack<T> + i) =
+          make_float4(values[i], values[i + 1], values[i + 2], values[i + 3]);
+    }
+  }
+  __syncthreads();
+  const float* const window = tile + threadIdx.x / 32 * 4 * kPitch + threadIdx.x % 32 * 4;
+#pragma unroll
+  for (int i = 0; i < 4 + kW - 1; ++i) {  // a row of the window serves each result row that it is within kW of
+    float line[(4 + kW - 1 + 3) / 4 * 4];
+#pragma unroll
+    for (int j = 0; j < 4 + kW - 1; j += 4) {
+      *reinterpret_cast<float4*>(line + j) = *reinterpret_cast<const float4*>(window + i * kPitch + j);
+    }
+#pragma unroll
+    for (int row = 0; row < 4; ++row) {
+      if (i < row || i >= row + kW) continue;
+#pragma unroll
+      for (int j = 0; j < kW; ++j) {
+#pragma unroll
+        for (int col = 0; col < 4; ++col) sums[row][col] += weights[i - row][j] * line[col + j];
+      }
+    }
+  }
+}
+
+template <class T, int kW>
+__global__ void __launch_bounds__(kThreads)
+    kernel(const T* x, const T* w, T* z, std::int64_t rows, std::int64_t cols, std::int64_t tiles, int size) {
+  __shared__ __align__(16) float tile[(kTileRows + kW - 1) * kPitch];
+  const std::int64_t across = (cols + kTileCols - 1) / kTileCols, down = (rows + kTileRows - 1) / kTileRows;
+  for (std::int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
+    const std::int64_t col = index % across * kTileCols, row = index / across % down * kTileRows;
+    const std::int64_t corner = index / across / down * rows * cols + row * cols + col;
+    float sums[4][4] = {};
+    for (int i = 0; i < size; i += kW) {
+      for (int j = 0; j < size; j += kW) {
+        add_part<T, kW>(x + corner, w, tile, sums, rows - row, cols - col, size, i, j);
+      }
+    }
+    const int down_tile = threadIdx.x / 32 * 4, across_tile = threadIdx.x % 32 * 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (row + down_tile + i < rows) {
+        store_four(z + corner + (down_tile + i) * cols + across_tile, cols - col - across_tile, sums[i]);
+      }
+    }
+  }
+}
+
+template <class T, int kW>
+void launch(const Problem& p, const Arguments& a, StreamView stream) {
+  const std::int64_t tiles = p.batch * ceil_div(p.rows, kTileRows) * ceil_div(p.cols, kTileCols);
+  kernel<T, kW><<<grid_x(tiles), kThreads, 0, handle(stream)>>>(a.input<T>(0), a.input<T>(1), a.output<T>(0), p.rows,
+                                                                p.cols, tiles, static_cast<int>(p.kernel_size));
+  check_launch();
+}
+
+void run(const Problem& p, const Arguments& a, StreamView stream) {
+  by_dtype(p.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    if (p.kernel_size == 3) return launch<T, 3>(p, a, stream);
+    if (p.kernel_size == 4) return launch<T, 4>(p, a, stream);
+    if (p.kernel_size == 5) return launch<T, 5>(p, a, stream);
+    launch<T, 7>(p, a, stream);
+  });
+}
+#endif
+
+}  // namespace warpmeter::primer::conv2d::WM_PRIMER_PART

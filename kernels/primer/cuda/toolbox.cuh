@@ -1,0 +1,202 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "kernels/attention/cuda/ptx/math.cuh"
+#include "kernels/primer/kernel.hpp"
+#include "kernels/runtime/cuda_check.hpp"
+
+/// What the CUDA parts of the kernels share: 16 bytes at a time between memory and floats, sums and maxima of a block,
+/// launching.
+namespace warpmeter::primer::cuda_tools {
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+/// Elements in 16 bytes, what one thread moves at a time.
+template <class T>
+inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
+
+__device__ __forceinline__ float to_float(float x) {
+  return x;
+}
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+__device__ __forceinline__ float to_float(__half x) {
+  return __half2float(x);
+}
+template <class T>
+__device__ __forceinline__ T from_float(float x) {
+  if constexpr (sizeof(T) == 4) {
+    return x;
+  } else if constexpr (std::is_same_v<T, __half>) {
+    return __float2half_rn(x);
+  } else {
+    return __float2bfloat16_rn(x);
+  }
+}
+
+/// 16 bytes as floats.
+template <class T>
+__device__ __forceinline__ void unpack(uint4 raw, float (&x)[kPack<T>]) {
+  const std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(T) == 4) {
+      x[i] = __uint_as_float(words[i]);
+    } else {
+      const float2 pair = ptx::unpack2<T>(words[i]);
+      x[2 * i] = pair.x;
+      x[2 * i + 1] = pair.y;
+    }
+  }
+}
+
+/// The same with -inf in the place of those behind the first `left`: neutral to a maximum and to a sum of exponentials.
+template <class T>
+__device__ __forceinline__ void unpack_scores(uint4 raw, std::int64_t left, float (&x)[kPack<T>]) {
+  unpack<T>(raw, x);
+  if (left >= kPack<T>) return;
+#pragma unroll
+  for (int i = 0; i < kPack<T>; ++i) x[i] = i < left ? x[i] : -INFINITY;
+}
+
+/// Floats as 16 bytes, rounded to nearest even.
+template <class T>
+__device__ __forceinline__ uint4 pack(const float (&x)[kPack<T>]) {
+  std::uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(T) == 4) {
+      words[i] = __float_as_uint(x[i]);
+    } else {
+      words[i] = ptx::pack2<T>(x[2 * i], x[2 * i + 1]);
+    }
+  }
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+enum class Reuse { once, again };  ///< once: the cache need not keep it
+
+/// kPack elements from p on, of which `left` are there; the others are zeros. One access where p is aligned.
+template <class T, Reuse kReuse = Reuse::once>
+__device__ __forceinline__ uint4 load_pack(const T* p, std::int64_t left) {
+  if (left >= kPack<T> && reinterpret_cast<std::uintptr_t>(p) % 16 == 0) {
+    const auto* const vector = reinterpret_cast<const uint4*>(p);
+    return kReuse == Reuse::once ? __ldcs(vector) : *vector;
+  }
+  float x[kPack<T>];
+#pragma unroll
+  for (int i = 0; i < kPack<T>; ++i) x[i] = i < left ? to_float(p[i]) : 0.0f;
+  return pack<T>(x);
+}
+
+/// Stores the first `left` of kPack elements. One access where p is aligned and all are stored.
+template <class T>
+__device__ __forceinline__ void store_pack(T* p, std::int64_t left, const float (&x)[kPack<T>]) {
+  if (left >= kPack<T> && reinterpret_cast<std::uintptr_t>(p) % 16 == 0) {
+    __stcs(reinterpret_cast<uint4*>(p), pack<T>(x));
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kPack<T>; ++i) {
+    if (i < left) p[i] = from_float<T>(x[i]);
+  }
+}
+
+/// Stores the first `left` of four elements, with one access where they are together and aligned.
+template <class T>
+__device__ __forceinline__ void store_four(T* p, std::int64_t left, const float (&x)[4]) {
+  if (left >= 4 && reinterpret_cast<std::uintptr_t>(p) % (4 * sizeof(T)) == 0) {
+    if constexpr (sizeof(T) == 4) {
+      __stcs(reinterpret_cast<float4*>(p), make_float4(x[0], x[1], x[2], x[3]));
+    } else {
+      __stcs(reinterpret_cast<uint2*>(p), make_uint2(ptx::pack2<T>(x[0], x[1]), ptx::pack2<T>(x[2], x[3])));
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (i < left) p[i] = from_float<T>(x[i]);
+  }
+}
+
+struct Add {
+  static constexpr float kNeutral = 0.0f;
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Max {
+  static constexpr float kNeutral = -INFINITY;
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+/// Combines the values of a team of kTeam threads (32, or the whole block of kTeam) in an order that is always the
+/// same; all get the result. A block's calls after one another need no barrier between them.
+template <int kTeam, class Combine>
+__device__ __forceinline__ float team_reduce(float x, Combine combine) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) x = combine(x, __shfl_xor_sync(kAllLanes, x, mask));
+  if constexpr (kTeam > 32) {
+    constexpr int kWarps = kTeam / 32;
+    __shared__ float of_warps[kWarps];
+    __syncthreads();  // the last call's readers are done
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = threadIdx.x % 32 < kWarps ? of_warps[threadIdx.x % 32] : Combine::kNeutral;
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) x = combine(x, __shfl_xor_sync(kAllLanes, x, mask));
+  }
+  return x;
+}
+
+template <class T>
+struct Type {
+  using type = T;
+};
+
+/// Calls f with Type<T>, T what `dtype` is stored as.
+template <class F>
+void by_dtype(DType dtype, F&& f) {
+  if (dtype == DType::bf16) {
+    f(Type<__nv_bfloat16>());
+  } else if (dtype == DType::fp16) {
+    f(Type<__half>());
+  } else {
+    f(Type<float>());
+  }
+}
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/// Blocks along a grid's x, at most what it can have: kernels stride over the rest.
+inline unsigned grid_x(std::int64_t blocks) {
+  return static_cast<unsigned>(std::min<std::int64_t>(blocks, 0x7fffffff));
+}
+/// The same along y and z.
+inline unsigned grid_yz(std::int64_t blocks) {
+  return static_cast<unsigned>(std::min<std::int64_t>(blocks, 65535));
+}
+
+inline cudaStream_t handle(StreamView stream) {
+  return static_cast<cudaStream_t>(stream.handle);
+}
+
+/// Streaming multiprocessors of the stream's device.
+inline int multiprocessors(StreamView stream) {
+  int count = 0;
+  WM_CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, stream.device.index));
+  return count;
+}
+
+}  // namespace warpmeter::primer::cuda_tools
+
+namespace warpmeter::primer {
+using namespace cuda_tools;
+}

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention/detail/simd.hpp"
+#include "kernels/primer/kernel.hpp"
+#include "kernels/runtime/parallel.hpp"
+
+/// What the CPU parts of the kernels share, compiled once for each instruction set: vectors of kWidth floats (Vec,
+/// load, store, fma, exp2, ... of kernels/attention/detail/simd.hpp), rows written past the cache, work dealt to
+/// threads.
+namespace warpmeter::primer::cpu_tools {
+
+/// Whether writing `bytes` would throw everything else out of the last-level cache: then stores go past it.
+[[nodiscard]] bool exceeds_cache(std::size_t bytes);
+
+namespace WM_ISA {
+
+using namespace attention::WM_ISA;
+
+/// Calls f with a value of the type that `dtype` is stored as.
+template <class F>
+WM_INLINE void by_dtype(DType dtype, F&& f) {
+  if (dtype == DType::bf16) {
+    f(Bf16{});
+  } else if (dtype == DType::fp16) {
+    f(Fp16{});
+  } else {
+    f(0.0f);
+  }
+}
+
+/// kWidth elements, or the first `count` and zeros behind them.
+template <class T>
+WM_INLINE Vec load_some(const T* p, std::int64_t count) {
+  return count >= kWidth ? load(p) : load_partial(p, count);
+}
+
+/// Stores kWidth elements past the cache; p is aligned to kWidth elements.
+WM_INLINE void store_past_cache(float* p, Vec v) {
+#if defined(WM_ISA_avx512)
+  _mm512_stream_ps(p, v);
+#elif defined(WM_ISA_avx2)
+  _mm256_stream_ps(p, v);
+#elif defined(__x86_64__)
+  _mm_stream_ps(p, v);
+#else
+  store(p, v);
+#endif
+}
+template <class T>
+WM_INLINE void store_past_cache(T* p, Vec v) {
+  T narrow[kWidth];
+  store(narrow, v);
+#if defined(WM_ISA_avx512)
+  __m256i bits;
+  __builtin_memcpy(&bits, narrow, sizeof(bits));
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), bits);
+#elif defined(WM_ISA_avx2)
+  __m128i bits;
+  __builtin_memcpy(&bits, narrow, sizeof(bits));
+  _mm_stream_si128(reinterpret_cast<__m128i*>(p), bits);
+#elif defined(__x86_64__)
+  long long bits;
+  __builtin_memcpy(&bits, narrow, sizeof(bits));
+  _mm_stream_si64(reinterpret_cast<long long*>(p), bits);
+#else
+  __builtin_memcpy(p, narrow, sizeof(narrow));
+#endif
+}
+
+/// Writes y[0, n): f(i, count) gives the elements from i on, of which `count` are stored.
+template <class T, class F>
+WM_INLINE void write_row(T* y, std::int64_t n, bool past_cache, F&& f) {
+  constexpr std::uintptr_t kBytes = kWidth * sizeof(T);
+  std::int64_t i = 0;
+  if (past_cache) {
+    const auto off = static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(y) % kBytes / sizeof(T));
+    if (off > 0) {
+      i = off < n ? off : n;
+      store_partial(y, f(std::int64_t{0}, i), i);
+    }
+    for (; i + kWidth <= n; i += kWidth) store_past_cache(y + i, f(i, std::int64_t{kWidth}));
+  }
+  for (; i + kWidth <= n; i += kWidth) store(y + i, f(i, std::int64_t{kWidth}));
+  if (i < n) store_partial(y + i, f(i, n - i), n - i);
+}
+
+/// What was written past the cache is ordered before what follows.
+WM_INLINE void finish_writes() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+/// Calls body(begin, end) on every thread with its even, contiguous part of [0, count), cut at multiples of `grain`.
+template <class Body>
+void for_parts(std::int64_t count, std::int64_t grain, Body&& body) {
+  parallel_workers([&](int worker, int workers) {
+    const std::int64_t grains = (count + grain - 1) / grain;
+    const std::int64_t begin = grains * worker / workers * grain;
+    const std::int64_t end = grains * (worker + 1) / workers * grain;
+    if (begin < count) body(begin, end < count ? end : count);
+    finish_writes();
+  });
+}
+
+/// The sum of f(i, count) over [0, n) in pieces of kWidth: `count` elements from i on, further lanes 0. Four sums at a
+/// time, so that adding never waits for adding; the order is the same on every call.
+template <class F>
+WM_INLINE float sum_row(std::int64_t n, F&& f) {
+  Vec sums[4] = {};
+  std::int64_t i = 0;
+  for (; i + 4 * kWidth <= n; i += 4 * kWidth) {
+    for (int u = 0; u < 4; ++u) sums[u] = sums[u] + f(i + u * kWidth, std::int64_t{kWidth});
+  }
+  for (; i < n; i += kWidth) sums[0] = sums[0] + f(i, n - i < kWidth ? n - i : std::int64_t{kWidth});
+  return reduce_add((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
+}  // namespace WM_ISA
+}  // namespace warpmeter::primer::cpu_tools
+
+namespace warpmeter::primer {
+using namespace cpu_tools::WM_ISA;
+}

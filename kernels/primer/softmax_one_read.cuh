@@ -1,0 +1,199 @@
+// softmax_one_read: the softmax of each row, read once: the notes' puzzle 8 with the row kept on the chip.
+//
+//   x, y   (rows, cols), fp32, bf16 or fp16; computed in fp32
+//   grid   a team of threads for each row: 32 (8 rows a block), 128, 512 or 1024 by the row's length. Each thread holds
+//   up to
+//          eight pieces of 16 bytes in registers; what is longer than 128 KiB goes to shared memory, and only what does
+//          not fit there either is read again
+//   bound  memory: one read and one write
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/primer/kernel_file.hpp"
+#include "kernels/runtime/parallel.hpp"
+
+namespace warpmeter::primer::softmax_one_read::WM_PRIMER_PART {
+
+constexpr float kLog2e = 1.44269504f;  // exp(x) = 2^(x * log2(e)), and 2^x is what the hardware has
+
+#if !WM_PRIMER_CUDA
+/// Floats of a thread's row on the CPU, whole cache lines.
+constexpr std::int64_t row_floats(std::int64_t cols) {
+  return (cols + 15) / 16 * 16;
+}
+#endif
+
+#if WM_PRIMER_DESCRIBES
+Kernel describe() {
+  return {
+      .formula = "y[i,j] = exp(x[i,j] - m[i]) / sum_k exp(x[i,k] - m[i]), m[i] = max_k x[i,k]",
+      .layout = "x, y (rows, cols)",
+      .sizes = {Size::rows, Size::cols},
+      .inputs =
+          [](const Problem& p) {
+            return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}};
+          },
+      .outputs =
+          [](const Problem& p) {
+            return TensorSpecs{{"y", {p.rows, p.cols}, p.dtype}};
+          },
+      .flops = [](const Problem& p) { return 5.0 * static_cast<double>(p.rows * p.cols); },
+      .reference =
+          [](const Problem& p, const HostTensors& in, int, std::int64_t i) {
+            const std::int64_t row = i / p.cols * p.cols;
+            double most = in[0][row], sum = 0;
+            for (std::int64_t j = 1; j < p.cols; ++j) most = std::max(most, in[0][row + j]);
+            for (std::int64_t j = 0; j < p.cols; ++j) sum += std::exp(in[0][row + j] - most);
+            return std::exp(in[0][i] - most) / sum;
+          },
+      .reference_cost = [](const Problem& p) { return 8.0 * static_cast<double>(p.cols); },
+      .workspace_bytes =
+          [](const Problem& p, Device device) {
+            // On the CPU each thread keeps a row's exponentials.
+            return device.is_cpu() ? static_cast<std::size_t>(num_threads() * row_floats(p.cols)) * sizeof(float) : 0;
+          },
+  };
+}
+#endif
+
+#if WM_PRIMER_CPU
+void run(const Problem& p, const Arguments& a) {
+  by_dtype(p.dtype, [&](auto type) {
+    using T = decltype(type);
+    const bool past_cache = cpu_tools::exceeds_cache(2 * p.rows * p.cols * sizeof(T));
+    parallel_workers([&](int worker, int workers) {
+      float* const kept = static_cast<float*>(a.workspace) + worker * row_floats(p.cols);
+      for (std::int64_t row = p.rows * worker / workers; row < p.rows * (worker + 1) / workers; ++row) {
+        const T* const x = a.input<T>(0) + row * p.cols;
+        Vec maxima = broadcast(to_float(x[0]));
+        for (std::int64_t i = 0; i < p.cols; i += kWidth) {
+          const Vec scores = load_some(x + i, p.cols - i);
+          const IntVec there =
+              lane_index() < broadcast_int(static_cast<int>(p.cols - i < kWidth ? p.cols - i : kWidth));
+          maxima = max(maxima, there ? scores : maxima);
+          p.cols - i < kWidth ? store_partial(kept + i, scores, p.cols - i) : store(kept + i, scores);
+        }
+        const float most = reduce_max(maxima);
+        const float inverse = 1.0f / sum_row(p.cols, [&](std::int64_t i, std::int64_t count) {
+                                const Vec term = exp2((load_some(kept + i, count) - most) * kLog2e);
+                                count < kWidth ? store_partial(kept + i, term, count) : store(kept + i, term);
+                                return lane_index() < broadcast_int(static_cast<int>(count)) ? term : Vec{};
+                              });
+        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache,
+                  [&](std::int64_t i, std::int64_t count) { return load_some(kept + i, count) * inverse; });
+      }
+      finish_writes();
+    });
+  });
+}
+#endif
+
+#if WM_PRIMER_CUDA
+template <class T, int kTeam, int kHeld>
+__global__ void __launch_bounds__(kTeam == 32 ? 256 : kTeam)
+    kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols, int in_shared) {
+  extern __shared__ uint4 beyond[];  // pieces kHeld .. kHeld + in_shared - 1 of each thread
+  const int teams = blockDim.x / kTeam, thread = threadIdx.x % kTeam;
+  const std::int64_t row = blockIdx.x * std::int64_t{teams} + threadIdx.x / kTeam;
+  if (row >= rows) return;
+  const T* const of_row = x + row * cols;
+  const int pieces = static_cast<int>((cols + kTeam * kPack<T> - 1) / (kTeam * kPack<T>));
+  const auto col_of = [&](int piece) { return (std::int64_t{piece} * kTeam + thread) * kPack<T>; };
+
+  uint4 held[kHeld];
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) held[k] = load_pack(of_row + col_of(k), cols - col_of(k));
+  float most = -INFINITY, values[kPack<T>];
+  const auto take_maximum = [&](uint4 piece, int k) {
+    unpack_scores<T>(piece, cols - col_of(k), values);
+#pragma unroll
+    for (const float value : values) most = fmaxf(most, value);
+  };
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) take_maximum(held[k], k);
+#pragma unroll 4
+  for (int k = kHeld; k < pieces; ++k) {
+    const uint4 piece = load_pack<T, Reuse::again>(of_row + col_of(k), cols - col_of(k));
+    if (k - kHeld < in_shared) beyond[(k - kHeld) * kTeam + thread] = piece;
+    take_maximum(piece, k);
+  }
+  most = team_reduce<kTeam>(most, Max());
+
+  const auto kept = [&](int k) {  // a piece that is in no register; a thread reads its own, so no barrier is needed
+    return k - kHeld < in_shared ? beyond[(k - kHeld) * kTeam + thread]
+                                 : load_pack<T, Reuse::again>(of_row + col_of(k), cols - col_of(k));
+  };
+  float sum = 0.0f;
+  const auto exponentials = [&](uint4 piece, int k) {
+    unpack_scores<T>(piece, cols - col_of(k), values);
+#pragma unroll
+    for (float& value : values) value = ptx::exp2_approx((value - most) * kLog2e);
+  };
+  const auto add_up = [&](uint4 piece, int k) {
+    exponentials(piece, k);
+#pragma unroll
+    for (const float value : values) sum += value;
+  };
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    add_up(held[k], k);
+    if constexpr (sizeof(T) == 4) held[k] = pack<T>(values);  // 16-bit types would round twice
+  }
+  for (int k = kHeld; k < pieces; ++k) add_up(kept(k), k);
+  const float inverse = 1.0f / team_reduce<kTeam>(sum, Add());
+
+  const auto write = [&](int k) {
+#pragma unroll
+    for (float& value : values) value *= inverse;
+    store_pack(y + row * cols + col_of(k), cols - col_of(k), values);
+  };
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    sizeof(T) == 4 ? unpack<T>(held[k], values) : exponentials(held[k], k);
+    write(k);
+  }
+  for (int k = kHeld; k < pieces; ++k) {
+    exponentials(kept(k), k);
+    write(k);
+  }
+}
+
+template <class T, int kTeam, int kHeld>
+void launch(const Problem& p, const Arguments& a, StreamView stream) {
+  constexpr int kThreads = kTeam == 32 ? 256 : kTeam;
+  constexpr int kPieceBytes = kTeam * 16;
+  const std::int64_t more = std::max<std::int64_t>(0, ceil_div(p.cols, kTeam * kPack<T>) - kHeld);
+  int limit = 0;
+  WM_CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, stream.device.index));
+  // A kilobyte stays for the reductions.
+  const int in_shared = static_cast<int>(std::min<std::int64_t>(more, (limit - 1024) / kPieceBytes));
+  if (in_shared > 0) {
+    WM_CUDA_CHECK(cudaFuncSetAttribute(kernel<T, kTeam, kHeld>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       in_shared * kPieceBytes));
+  }
+  kernel<T, kTeam, kHeld>
+      <<<grid_x(ceil_div(p.rows, kThreads / kTeam)), kThreads, in_shared * kPieceBytes, handle(stream)>>>(
+          a.input<T>(0), a.output<T>(0), p.rows, p.cols, in_shared);
+  check_launch();
+}
+
+void run(const Problem& p, const Arguments& a, StreamView stream) {
+  by_dtype(p.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const std::int64_t pieces = ceil_div(p.cols, kPack<T>);
+    if (pieces <= 32 * 2) {
+      launch<T, 32, 2>(p, a, stream);
+    } else if (pieces <= 32 * 8) {
+      launch<T, 32, 8>(p, a, stream);
+    } else if (pieces <= 128 * 8) {
+      launch<T, 128, 8>(p, a, stream);
+    } else if (pieces <= 512 * 8) {
+      launch<T, 512, 8>(p, a, stream);
+    } else {
+      launch<T, 1024, 8>(p, a, stream);
+    }
+  });
+}
+#endif
+
+}  // namespace warpmeter::primer::softmax_one_read::WM_PRIMER_PART

@@ -1,0 +1,123 @@
+// softmax_three_pass: the softmax of each row as it is written down, the notes' puzzle 8 in its plain form.
+//
+//   x, y   (rows, cols), fp32, bf16 or fp16; computed in fp32
+//   grid   a team of threads for each row: a warp for short rows (8 rows a block), a block of 256 for long ones
+//   passes 1: the maximum, 2: the sum of the exponentials, 3: the results. Each reads the row again, and hopes for the
+//   cache bound  memory: at best one read and one write, here up to three reads
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/primer/kernel_file.hpp"
+
+namespace warpmeter::primer::softmax_three_pass::WM_PRIMER_PART {
+
+constexpr float kLog2e = 1.44269504f;  // exp(x) = 2^(x * log2(e)), and 2^x is what the hardware has
+
+#if WM_PRIMER_DESCRIBES
+Kernel describe() {
+  return {
+      .formula = "y[i,j] = exp(x[i,j] - m[i]) / sum_k exp(x[i,k] - m[i]), m[i] = max_k x[i,k]",
+      .layout = "x, y (rows, cols)",
+      .sizes = {Size::rows, Size::cols},
+      .inputs =
+          [](const Problem& p) {
+            return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}};
+          },
+      .outputs =
+          [](const Problem& p) {
+            return TensorSpecs{{"y", {p.rows, p.cols}, p.dtype}};
+          },
+      .flops = [](const Problem& p) { return 5.0 * static_cast<double>(p.rows * p.cols); },
+      .reference =
+          [](const Problem& p, const HostTensors& in, int, std::int64_t i) {
+            const std::int64_t row = i / p.cols * p.cols;
+            double most = in[0][row], sum = 0;
+            for (std::int64_t j = 1; j < p.cols; ++j) most = std::max(most, in[0][row + j]);
+            for (std::int64_t j = 0; j < p.cols; ++j) sum += std::exp(in[0][row + j] - most);
+            return std::exp(in[0][i] - most) / sum;
+          },
+      .reference_cost = [](const Problem& p) { return 8.0 * static_cast<double>(p.cols); },
+  };
+}
+#endif
+
+#if WM_PRIMER_CPU
+void run(const Problem& p, const Arguments& a) {
+  by_dtype(p.dtype, [&](auto type) {
+    using T = decltype(type);
+    const bool past_cache = cpu_tools::exceeds_cache(2 * p.rows * p.cols * sizeof(T));
+    for_parts(p.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const T* const x = a.input<T>(0) + row * p.cols;
+        Vec maxima = broadcast(to_float(x[0]));
+        std::int64_t i = 0;
+        for (; i + kWidth <= p.cols; i += kWidth) maxima = max(maxima, load(x + i));
+        float most = reduce_max(maxima);
+        for (; i < p.cols; ++i) most = to_float(x[i]) > most ? to_float(x[i]) : most;
+        const auto exponential = [&](std::int64_t at, std::int64_t count) {
+          const Vec scores = (load_some(x + at, count) - most) * kLog2e;
+          return lane_index() < broadcast_int(static_cast<int>(count)) ? exp2(scores) : Vec{};
+        };
+        const float inverse = 1.0f / sum_row(p.cols, exponential);
+        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache,
+                  [&](std::int64_t at, std::int64_t count) { return exponential(at, count) * inverse; });
+      }
+    });
+  });
+}
+#endif
+
+#if WM_PRIMER_CUDA
+constexpr int kThreads = 256;
+
+template <class T, int kTeam>
+__global__ void __launch_bounds__(kThreads) kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols) {
+  constexpr int kTeams = kThreads / kTeam;
+  constexpr int kStep = kTeam * kPack<T>;
+  const std::int64_t first = threadIdx.x % kTeam * kPack<T>;
+  for (std::int64_t row = blockIdx.x * std::int64_t{kTeams} + threadIdx.x / kTeam; row < rows;
+       row += gridDim.x * std::int64_t{kTeams}) {
+    const T* const of_row = x + row * cols;
+    float values[kPack<T>];
+    float most = -INFINITY;
+#pragma unroll 4
+    for (std::int64_t col = first; col < cols; col += kStep) {
+      unpack_scores<T>(load_pack<T, Reuse::again>(of_row + col, cols - col), cols - col, values);
+#pragma unroll
+      for (const float value : values) most = fmaxf(most, value);
+    }
+    most = team_reduce<kTeam>(most, Max());
+    float sum = 0.0f;
+#pragma unroll 4
+    for (std::int64_t col = first; col < cols; col += kStep) {
+      unpack_scores<T>(load_pack<T, Reuse::again>(of_row + col, cols - col), cols - col, values);
+#pragma unroll
+      for (const float value : values) sum += ptx::exp2_approx((value - most) * kLog2e);
+    }
+    const float inverse = 1.0f / team_reduce<kTeam>(sum, Add());
+#pragma unroll 4
+    for (std::int64_t col = first; col < cols; col += kStep) {
+      unpack_scores<T>(load_pack(of_row + col, cols - col), cols - col, values);
+#pragma unroll
+      for (float& value : values) value = ptx::exp2_approx((value - most) * kLog2e) * inverse;
+      store_pack(y + row * cols + col, cols - col, values);
+    }
+  }
+}
+
+template <class T, int kTeam>
+void launch(const Problem& p, const Arguments& a, StreamView stream) {
+  const unsigned blocks = grid_x(ceil_div(p.rows, kThreads / kTeam));
+  kernel<T, kTeam><<<blocks, kThreads, 0, handle(stream)>>>(a.input<T>(0), a.output<T>(0), p.rows, p.cols);
+  check_launch();
+}
+
+void run(const Problem& p, const Arguments& a, StreamView stream) {
+  by_dtype(p.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    p.cols <= kThreads* kPack<T> ? launch<T, 32>(p, a, stream) : launch<T, kThreads>(p, a, stream);
+  });
+}
+#endif
+
+}  // namespace warpmeter::primer::softmax_three_pass::WM_PRIMER_PART

@@ -1,0 +1,168 @@
+// weighted_sum_backward: dx[i,j] = w[j] * g[i] and dw[j] = sum over i of g[i] * x[i,j], the gradients of the notes'
+// weighted sum for the gradient g of its result.
+//
+//   x, dx (rows, cols), w, dw (cols), g (rows), fp32, bf16 or fp16; summed in fp32
+//   grid   x: blocks of 256 pieces of 16 bytes along the columns; y: parts of the rows, as many as make four blocks a
+//          multiprocessor. A thread goes down its part, four rows at a time, and leaves a partial sum of dw in the
+//          workspace (parts, cols). A second kernel adds the parts up: the same order, so the same bits, on every run
+//   bound  memory: x is read once, dx is written once
+#include "kernels/primer/kernel_file.hpp"
+
+namespace warpmeter::primer::weighted_sum_backward::WM_PRIMER_PART {
+
+constexpr std::int64_t kMostParts = 1024;  // of the rows: what the workspace has room for
+
+#if WM_PRIMER_DESCRIBES
+Kernel describe() {
+  return {
+      .formula = "dx[i,j] = w[j] * g[i], dw[j] = sum_i g[i] * x[i,j]",
+      .layout = "x, dx (rows, cols), w, dw (cols), g (rows)",
+      .pass = "bwd",
+      .sizes = {Size::rows, Size::cols},
+      .inputs =
+          [](const Problem& p) {
+            return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}, {"w", {p.cols}, p.dtype}, {"g", {p.rows}, p.dtype}};
+          },
+      .outputs =
+          [](const Problem& p) {
+            return TensorSpecs{{"dx", {p.rows, p.cols}, p.dtype}, {"dw", {p.cols}, p.dtype}};
+          },
+      .flops = [](const Problem& p) { return 3.0 * static_cast<double>(p.rows * p.cols); },
+      .reference =
+          [](const Problem& p, const HostTensors& in, int output, std::int64_t i) {
+            if (output == 0) return in[1][i % p.cols] * in[2][i / p.cols];
+            double sum = 0;
+            for (std::int64_t row = 0; row < p.rows; ++row) sum += in[2][row] * in[0][row * p.cols + i];
+            return sum;
+          },
+      .reference_cost = [](const Problem& p) { return static_cast<double>(p.rows) / 8; },
+      .workspace_bytes =
+          [](const Problem& p, Device) {
+            return static_cast<std::size_t>(std::min(p.rows, kMostParts) * p.cols) * sizeof(float);
+          },
+  };
+}
+#endif
+
+#if WM_PRIMER_CPU
+/// Rows in the parts of the first stage: a multiple of four, and no more parts than kMostParts.
+std::int64_t rows_of_part(std::int64_t rows) {
+  const std::int64_t parts = 4 * num_threads() < kMostParts ? 4 * num_threads() : kMostParts;
+  return ((rows + parts - 1) / parts + 3) / 4 * 4;
+}
+
+void run(const Problem& p, const Arguments& a) {
+  by_dtype(p.dtype, [&](auto type) {
+    using T = decltype(type);
+    const T *const x = a.input<T>(0), *const w = a.input<T>(1), *const g = a.input<T>(2);
+    auto* const partial = static_cast<float*>(a.workspace);
+    const bool past_cache = cpu_tools::exceeds_cache(2 * p.rows * p.cols * sizeof(T));
+    const std::int64_t part_rows = rows_of_part(p.rows);
+    const std::int64_t parts = (p.rows + part_rows - 1) / part_rows;
+    for_parts(parts, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin * part_rows; row < end * part_rows && row < p.rows; ++row) {
+        const bool first = row % part_rows == 0;
+        float* const sums = partial + row / part_rows * p.cols;
+        const T* const of_row = x + row * p.cols;
+        const float factor = to_float(g[row]);
+        const Vec factors = broadcast(factor);
+        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache, [&](std::int64_t i, std::int64_t count) {
+          const Vec before = first ? Vec{} : load_some(sums + i, count);
+          const Vec sum = fma(load_some(of_row + i, count), factors, before);
+          count == kWidth ? store(sums + i, sum) : store_partial(sums + i, sum, count);
+          return load_some(w + i, count) * factor;
+        });
+      }
+    });
+    for_parts(p.cols, 64, [&](std::int64_t begin, std::int64_t end) {
+      write_row(a.output<T>(1) + begin, end - begin, false, [&](std::int64_t i, std::int64_t count) {
+        Vec sum{};
+        for (std::int64_t part = 0; part < parts; ++part) {
+          sum = sum + load_some(partial + part * p.cols + begin + i, count);
+        }
+        return sum;
+      });
+    });
+  });
+}
+#endif
+
+#if WM_PRIMER_CUDA
+constexpr int kThreads = 256;
+constexpr int kUnroll = 4;      // rows that a thread has under way
+constexpr int kBlocksOnSm = 4;  // enough loads under way, few enough parts to add up
+constexpr int kAddWarps = 32;   // of the second kernel's blocks: each adds every 32nd part
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    rows_kernel(const T* x, const T* w, const T* g, T* dx, float* partial, std::int64_t rows, std::int64_t cols) {
+  const std::int64_t col = (blockIdx.x * std::int64_t{kThreads} + threadIdx.x) * kPack<T>;
+  if (col >= cols) return;
+  const std::int64_t begin = rows * blockIdx.y / gridDim.y, end = rows * (blockIdx.y + 1) / gridDim.y;
+  float weights[kPack<T>], sums[kPack<T>] = {};
+  unpack<T>(load_pack<T, Reuse::again>(w + col, cols - col), weights);
+  for (std::int64_t first = begin; first < end; first += kUnroll) {
+    uint4 raw[kUnroll];
+    float factors[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const bool there = first + u < end;
+      raw[u] = load_pack(x + (first + u) * cols + col, there ? cols - col : 0);
+      factors[u] = there ? to_float(g[first + u]) : 0.0f;
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (first + u >= end) break;
+      float of_x[kPack<T>], values[kPack<T>];
+      unpack<T>(raw[u], of_x);
+#pragma unroll
+      for (int i = 0; i < kPack<T>; ++i) {
+        sums[i] += factors[u] * of_x[i];
+        values[i] = weights[i] * factors[u];
+      }
+      store_pack(dx + (first + u) * cols + col, cols - col, values);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kPack<T>; ++i) {
+    if (col + i < cols) partial[blockIdx.y * cols + col + i] = sums[i];
+  }
+}
+
+/// A block adds up 32 columns: warp k every kAddWarps-th part from the k-th on, then the first warp the warps' sums.
+template <class T>
+__global__ void __launch_bounds__(32 * kAddWarps)
+    add_parts_kernel(const float* partial, T* dw, int parts, std::int64_t cols) {
+  __shared__ float sums[kAddWarps][32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const std::int64_t col = blockIdx.x * std::int64_t{32} + lane;
+  float sum = 0.0f;
+  if (col < cols) {
+#pragma unroll 4
+    for (int part = warp; part < parts; part += kAddWarps) sum += partial[part * cols + col];
+  }
+  sums[warp][lane] = sum;
+  __syncthreads();
+  if (warp > 0 || col >= cols) return;
+  for (int k = 1; k < kAddWarps; ++k) sum += sums[k][lane];
+  dw[col] = from_float<T>(sum);
+}
+
+void run(const Problem& p, const Arguments& a, StreamView stream) {
+  by_dtype(p.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    auto* const partial = static_cast<float*>(a.workspace);
+    const std::int64_t across = ceil_div(p.cols, kThreads * kPack<T>);
+    const std::int64_t wanted = std::max<std::int64_t>(1, multiprocessors(stream) * kBlocksOnSm / across);
+    const auto parts = static_cast<unsigned>(std::min({wanted, p.rows, kMostParts}));
+    rows_kernel<T><<<dim3(grid_x(across), parts), kThreads, 0, handle(stream)>>>(
+        a.input<T>(0), a.input<T>(1), a.input<T>(2), a.output<T>(0), partial, p.rows, p.cols);
+    check_launch();
+    add_parts_kernel<T><<<grid_x(ceil_div(p.cols, 32)), 32 * kAddWarps, 0, handle(stream)>>>(
+        partial, a.output<T>(1), static_cast<int>(parts), p.cols);
+    check_launch();
+  });
+}
+#endif
+
+}  // namespace warpmeter::primer::weighted_sum_backward::WM_PRIMER_PART

@@ -135,6 +135,7 @@ struct CachingAllocator::Impl {
     Block* next = nullptr;
     std::vector<void*> other_streams;  ///< record_stream()
     std::vector<Frame> frames;
+    std::string_view category;
     Pool::node_type pool_node;           ///< while not in a pool
     ActiveTable::node_type active_node;  ///< while not in the table
     [[nodiscard]] bool is_free() const noexcept { return !allocated && pending_events == 0; }
@@ -267,6 +268,7 @@ struct CachingAllocator::Impl {
     if (block->poisoned) poison(block->address, block->size);
     block->requested = 0;
     block->frames.clear();
+    block->category = {};
     if (Block* const next = block->next; next != nullptr && next->is_free()) {
       remove_free(next);
       merge(block, next);
@@ -287,6 +289,7 @@ struct CachingAllocator::Impl {
     event.size = block.size;
     event.requested = block.requested;
     event.stream = block.stream;
+    event.category = block.category;
     recorder.record(std::move(event));
   }
 
@@ -329,6 +332,7 @@ struct CachingAllocator::Impl {
     block->allocated = true;
     block->requested = bytes;
     if (block->poisoned) unpoison(block->address, bytes);
+    block->category = current_category();  // also of what is there before a recording starts
     if (recorder.with_frames()) block->frames = current_frames();
     if (block->active_node.empty()) {
       active.emplace(block->address, block);
@@ -445,6 +449,7 @@ struct CachingAllocator::Impl {
   MemoryStats stats;
   std::size_t limit = 0;
   detail::MemoryRecorder recorder;
+  std::function<void()> out_of_memory_observer;
 };
 
 CachingAllocator::CachingAllocator(Device device) : CachingAllocator(device, detail::backend(device.kind)) {}
@@ -459,8 +464,13 @@ Device CachingAllocator::device() const noexcept {
 void* CachingAllocator::allocate(std::size_t bytes, StreamView stream) {
   impl_->check_device(stream);
   if (bytes == 0) return nullptr;
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->hand_out(bytes, stream.handle);
+  try {
+    const std::lock_guard lock(impl_->mutex);
+    return impl_->hand_out(bytes, stream.handle);
+  } catch (const OutOfMemory&) {
+    if (impl_->out_of_memory_observer) impl_->out_of_memory_observer();
+    throw;
+  }
 }
 
 void CachingAllocator::free(void* pointer) noexcept {
@@ -572,6 +582,20 @@ void CachingAllocator::end_phase() {
   impl_->recorder.end_phase();
 }
 
+void CachingAllocator::push_phase(std::string_view phase) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->recorder.push_phase(phase);
+}
+
+void CachingAllocator::pop_phase() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->recorder.pop_phase();
+}
+
+void CachingAllocator::on_out_of_memory(std::function<void()> observer) {
+  impl_->out_of_memory_observer = std::move(observer);
+}
+
 std::vector<MemorySegment> CachingAllocator::segments() const {
   const std::lock_guard lock(impl_->mutex);
   std::vector<MemorySegment> segments;
@@ -590,6 +614,7 @@ std::vector<MemorySegment> CachingAllocator::segments() const {
       entry.state = block->allocated             ? MemoryBlock::State::active_allocated
                     : block->pending_events != 0 ? MemoryBlock::State::active_pending_free
                                                  : MemoryBlock::State::inactive;
+      entry.category = block->category;
       entry.frames = block->frames;
     }
   }

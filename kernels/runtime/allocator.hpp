@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -60,11 +61,13 @@ struct MemoryEvent {
   std::size_t device_free = 0;  ///< for oom: bytes free on the device
   void* stream = nullptr;
   std::int64_t time_us = 0;   ///< microseconds since the Unix epoch
-  std::uint32_t phase = 0;    ///< index into MemoryHistory::phases
+  std::uint32_t phase = 0;    ///< index into MemoryHistory::phases: the innermost open one
+  std::string_view category;  ///< of the block; see CategoryScope
   std::vector<Frame> frames;  ///< innermost first; empty unless recorded
 };
 
-/// A named stretch of time ("forward", "FWD_STEP"); the first entry is the unnamed phase before any.
+/// A named stretch of time ("FWD_STEP", "layer 3"); the first entry is the unnamed phase before any. Events are within
+/// the phases whose begin_us <= time_us < end_us: beginnings and ends are given times that no event contradicts.
 struct MemoryPhase {
   std::string name;
   std::int64_t begin_us = 0;
@@ -83,6 +86,7 @@ struct MemoryBlock {
   std::size_t size = 0;
   std::size_t requested = 0;  ///< 0 when inactive
   enum class State : std::uint8_t { active_allocated, active_pending_free, inactive } state = State::inactive;
+  std::string_view category;  ///< see CategoryScope; empty when inactive
   std::vector<Frame> frames;
 };
 
@@ -145,12 +149,32 @@ class CachingAllocator {
   void stop_history();
   [[nodiscard]] MemoryHistory history() const;
   [[nodiscard]] std::vector<MemorySegment> segments() const;  ///< by address
-  void begin_phase(std::string_view name);                    ///< ends the open one
-  void end_phase();
+  void begin_phase(std::string_view name);                    ///< ends the open ones
+  void end_phase();                                           ///< ends the open ones
+  void push_phase(std::string_view name);                     ///< within the open one
+  void pop_phase();                                           ///< ends the innermost one
+
+  /// Called with the mutex free when allocate() is about to throw OutOfMemory, while everything is still where it was:
+  /// the moment to look at segments() and history(). One at a time; an empty function ends it.
+  void on_out_of_memory(std::function<void()> observer);
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+/// A phase of an allocator's history for the length of a scope, within the open one.
+class PhaseScope {
+ public:
+  PhaseScope(CachingAllocator& allocator, std::string_view name) : allocator_(allocator) {
+    allocator_.push_phase(name);
+  }
+  ~PhaseScope() { allocator_.pop_phase(); }
+  PhaseScope(const PhaseScope&) = delete;
+  PhaseScope& operator=(const PhaseScope&) = delete;
+
+ private:
+  CachingAllocator& allocator_;
 };
 
 }  // namespace warpmeter

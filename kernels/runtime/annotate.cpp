@@ -16,6 +16,11 @@ std::vector<Frame>& thread_frames() {
   return frames;
 }
 
+std::string_view& thread_category() noexcept {
+  static thread_local std::string_view category;
+  return category;
+}
+
 void nvtx_push([[maybe_unused]] std::string_view name) {
 #ifdef WM_NVTX
   // A view need not end in NUL, which NVTX wants.
@@ -57,6 +62,18 @@ Range::Range(std::string_view name, std::source_location where) {
 Range::~Range() {
   nvtx_pop();
   thread_frames().pop_back();
+}
+
+CategoryScope::CategoryScope(std::string_view category) noexcept : outer_(thread_category()) {
+  thread_category() = category;
+}
+
+CategoryScope::~CategoryScope() {
+  thread_category() = outer_;
+}
+
+std::string_view current_category() noexcept {
+  return thread_category();
 }
 
 bool nvtx_enabled() noexcept {

@@ -30,6 +30,22 @@ class Range {
   Range& operator=(const Range&) = delete;
 };
 
+/// Says what the memory that the enclosing scope allocates is for: "parameters", "gradients", "optimizer state",
+/// "activations", "logits", "workspace". The innermost one counts. `category` must be a literal or interned.
+class CategoryScope {
+ public:
+  explicit CategoryScope(std::string_view category) noexcept;
+  ~CategoryScope();
+  CategoryScope(const CategoryScope&) = delete;
+  CategoryScope& operator=(const CategoryScope&) = delete;
+
+ private:
+  std::string_view outer_;
+};
+
+/// The calling thread's category; empty outside of every scope.
+[[nodiscard]] std::string_view current_category() noexcept;
+
 /// True when NVTX ranges are more than no-ops in this build.
 [[nodiscard]] bool nvtx_enabled() noexcept;
 

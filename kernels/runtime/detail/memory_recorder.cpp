@@ -33,18 +33,25 @@ void MemoryRecorder::start(std::size_t capacity, bool with_frames) {
   dropped_ = 0;
   events_.clear();
   events_.reserve(std::min<std::size_t>(capacity, 4096));
-  phases_.assign(1, MemoryPhase{{}, now_us(), 0});
-  phase_ = 0;
-  if (phase_open_) {
-    phases_.push_back(open_);
-    phase_ = 1;
-  }
+  phases_.assign(1, MemoryPhase{{}, boundary_us(), 0});
+  for (OpenPhase& phase : open_) list(phase);
+}
+
+std::int64_t MemoryRecorder::boundary_us() {
+  earliest_us_ = std::max({now_us(), last_us_ + 1, earliest_us_});
+  return earliest_us_;
+}
+
+void MemoryRecorder::list(OpenPhase& phase) {
+  phase.index = static_cast<std::uint32_t>(phases_.size());
+  phases_.push_back(MemoryPhase{phase.name, phase.begin_us, 0});
 }
 
 void MemoryRecorder::record(MemoryEvent event) {
   if (!recording_) return;
-  event.time_us = now_us();
-  event.phase = phase_;
+  last_us_ = std::max(now_us(), earliest_us_);
+  event.time_us = last_us_;
+  event.phase = open_.empty() ? 0 : open_.back().index;
   if (with_frames_) event.frames = current_frames();
   if (events_.size() < capacity_) {
     events_.push_back(std::move(event));
@@ -57,19 +64,22 @@ void MemoryRecorder::record(MemoryEvent event) {
 
 void MemoryRecorder::begin_phase(std::string_view name) {
   end_phase();
-  open_ = MemoryPhase{std::string(name), now_us(), 0};
-  phase_open_ = true;
-  if (recording_) {
-    phases_.push_back(open_);
-    phase_ = static_cast<std::uint32_t>(phases_.size() - 1);
-  }
+  push_phase(name);
 }
 
 void MemoryRecorder::end_phase() {
-  if (!phase_open_) return;
-  phase_open_ = false;
-  if (phase_ != 0) phases_[phase_].end_us = now_us();
-  phase_ = 0;
+  while (!open_.empty()) pop_phase();
+}
+
+void MemoryRecorder::push_phase(std::string_view name) {
+  open_.push_back(OpenPhase{std::string(name), boundary_us(), 0});
+  if (recording_) list(open_.back());
+}
+
+void MemoryRecorder::pop_phase() {
+  if (open_.empty()) return;
+  if (open_.back().index != 0) phases_[open_.back().index].end_us = boundary_us();
+  open_.pop_back();
 }
 
 MemoryHistory MemoryRecorder::history() const {

@@ -80,6 +80,7 @@ class FromTree {
         limits_(limits),
         // Each value of an honest file is read once; only one that names its values again and again reads more.
         budget_(tree.words() + tree.containers() + (std::size_t{1} << 16)),
+        known_(tree.containers(), kNotYet),
         event_names_(tree.texts(), {"action", "addr", "size", "stream", "time_us", "frames", "device_free"}),
         segment_names_(tree.texts(),
                        {"device", "address", "total_size", "allocated_size", "active_size", "requested_size", "stream",
@@ -314,23 +315,22 @@ class FromTree {
 
   StackId stack(Word list, const Place& place) {
     if (list.kind() != Kind::list && list.kind() != Kind::tuple) wrong(place, "frames", list, "a list");
-    const auto known = known_stacks_.find(list.payload());
-    if (known != known_stacks_.end()) return known->second;
+    const std::uint32_t known = known_[list.payload()];
+    if (known != kNotYet) return known;
     const auto items = tree_.items(list);
     spend(items.size() + 1, place);
     std::vector<std::uint32_t> frames;
     frames.reserve(items.size());
     for (std::size_t i = 0; i < items.size(); ++i) {
-      const auto found = known_frames_.find(items[i].payload());
-      if (found != known_frames_.end() && items[i].kind() == Kind::dict) {
-        frames.push_back(found->second);
+      if (items[i].is_container() && known_[items[i].payload()] != kNotYet && items[i].kind() == Kind::dict) {
+        frames.push_back(known_[items[i].payload()]);
         continue;
       }
       frames.push_back(read_frame(items[i], Place{"frames", i, &place}));
-      known_frames_.emplace(items[i].payload(), frames.back());
+      known_[items[i].payload()] = frames.back();
     }
     const StackId id = out_.stacks.add_stack(frames);
-    known_stacks_.emplace(list.payload(), id);
+    known_[list.payload()] = id;
     return id;
   }
 
@@ -553,13 +553,14 @@ class FromTree {
   DataTree& tree_;
   const ReadLimits& limits_;
   std::size_t budget_;
+  static constexpr std::uint32_t kNotYet = 0xFFFFFFFF;
+  /// By container: the stack that a list of frames is, the frame that a dict within one is.
+  std::vector<std::uint32_t> known_;
   Names event_names_, segment_names_, block_names_, frame_names_, annotation_names_;
   std::unordered_map<TextId, Action> actions_;
   TextId active_ = 0, pending_ = 0, inactive_ = 0;
   std::vector<Word> further_;
   std::unordered_map<std::string, FieldsId> known_fields_;
-  std::unordered_map<std::uint64_t, StackId> known_stacks_;        ///< by the list's index
-  std::unordered_map<std::uint64_t, std::uint32_t> known_frames_;  ///< by the dict's index
   Snapshot out_;
 };
 

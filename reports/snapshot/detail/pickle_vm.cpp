@@ -1,6 +1,5 @@
 #include <bit>
 #include <charconv>
-#include <optional>
 #include <unordered_map>
 
 #include "reports/detail/utf8.hpp"
@@ -75,6 +74,7 @@ namespace {
 constexpr std::size_t kMaxDigits = 4300;
 constexpr std::size_t kMaxIntegerBytes = 1788;  // of that many digits
 constexpr std::size_t kMaxMarks = 4096;
+const Word kNotYet(Word::Kind::special, 3);              // no value
 constexpr std::size_t kMaxStack = std::size_t{1} << 24;  // values not yet in a container
 
 using Kind = Word::Kind;
@@ -211,7 +211,7 @@ class Machine {
       memo_[index] = value;
     } else if (index < memo_.size() + kSlack) {
       tree_.charge((index + 1 - memo_.size()) * sizeof(memo_.front()));
-      memo_.resize(index + 1);
+      memo_.resize(index + 1, kNotYet);
       memo_[index] = value;
     } else {
       tree_.charge(64);
@@ -219,13 +219,13 @@ class Machine {
     }
   }
   void get(std::uint64_t index) {
-    std::optional<Word> value = index < memo_.size() ? memo_[index] : std::nullopt;
-    if (!value && !sparse_memo_.empty()) {
+    Word value = index < memo_.size() ? memo_[index] : kNotYet;
+    if (value == kNotYet && !sparse_memo_.empty()) {
       const auto found = sparse_memo_.find(index);
       if (found != sparse_memo_.end()) value = found->second;
     }
-    if (!value) fail("value " + std::to_string(index) + " is used before it is remembered");
-    push(*value);
+    if (value == kNotYet) fail("value " + std::to_string(index) + " is used before it is remembered");
+    push(value);
   }
   std::uint64_t index_line() {
     const std::string_view text = line();
@@ -249,7 +249,11 @@ class Machine {
   }
   void integer_bytes(std::uint64_t count) {
     if (count > kMaxIntegerBytes) fail("an integer of more than 4300 digits");
-    push(tree_.big(take(count)));
+    const std::string_view bytes = take(count);
+    if (count > sizeof(std::uint64_t)) return push(tree_.big(bytes));
+    std::uint64_t value = count != 0 && (static_cast<unsigned char>(bytes.back()) & 0x80) != 0 ? ~0ULL : 0;
+    for (std::size_t i = count; i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[i]);
+    push(tree_.integer(static_cast<std::int64_t>(value)));
   }
   void float_text() {
     const std::string_view text = line();
@@ -307,7 +311,7 @@ class Machine {
   std::size_t start_ = 0;  ///< of the opcode that runs
   std::vector<Word> stack_;
   std::vector<std::size_t> marks_;
-  std::vector<std::optional<Word>> memo_;
+  std::vector<Word> memo_;  ///< kNotYet where a number was left out
   std::unordered_map<std::uint64_t, Word> sparse_memo_;
 };
 

@@ -206,5 +206,114 @@ TEST_F(HistoryTest, FramesOfEventsAndLiveBlocks) {
   allocator_.free(plain);
 }
 
+TEST_F(HistoryTest, PhasesMayLieWithinOthers) {
+  allocator_.start_history(100, false);
+  allocator_.begin_phase("FWD_STEP");
+  void* const a = allocator_.allocate(512, stream(1));
+  {
+    const PhaseScope layer(allocator_, "layer 0");
+    allocator_.free(a);
+  }
+  void* const b = allocator_.allocate(512, stream(1));
+  allocator_.push_phase("layer 1");
+  allocator_.begin_phase("BWD_STEP");  // ends both
+  allocator_.free(b);
+  allocator_.pop_phase();
+  allocator_.pop_phase();  // none open: nothing happens
+  const MemoryHistory history = allocator_.history();
+  std::vector<std::string> names;
+  for (const MemoryPhase& phase : history.phases) names.push_back(phase.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"", "FWD_STEP", "layer 0", "layer 1", "BWD_STEP"}));
+  std::vector<std::uint32_t> phases;
+  for (const MemoryEvent& event : history.events) phases.push_back(event.phase);
+  EXPECT_EQ(phases, (std::vector<std::uint32_t>{1, 1, 2, 2, 1, 4, 4}));
+  for (std::size_t i = 1; i < history.phases.size(); ++i) EXPECT_NE(history.phases[i].end_us, 0) << i;
+  EXPECT_LE(history.phases[2].end_us, history.phases[1].end_us);
+  EXPECT_LE(history.phases[3].end_us, history.phases[4].begin_us);
+}
+
+TEST_F(HistoryTest, TimesAloneSayWhichPhaseAnEventIsIn) {
+  // Thousands of events and boundaries within microseconds.
+  allocator_.start_history(100000, false);
+  for (int i = 0; i < 500; ++i) {
+    allocator_.begin_phase("outer");
+    allocator_.free(allocator_.allocate(512, stream(1)));
+    const PhaseScope inner(allocator_, "inner");
+    allocator_.free(allocator_.allocate(512, stream(1)));
+  }
+  allocator_.end_phase();
+  allocator_.free(allocator_.allocate(512, stream(1)));
+  const MemoryHistory history = allocator_.history();
+  std::int64_t last = 0;
+  for (std::size_t e = 0; e < history.events.size(); ++e) {
+    const MemoryEvent& event = history.events[e];
+    EXPECT_GE(event.time_us, last);
+    last = event.time_us;
+    std::uint32_t innermost = 0;
+    for (std::uint32_t p = 1; p < history.phases.size(); ++p) {
+      const MemoryPhase& phase = history.phases[p];
+      if (phase.begin_us <= event.time_us && event.time_us < phase.end_us) innermost = p;
+    }
+    ASSERT_EQ(innermost, event.phase) << "event " << e;
+  }
+}
+
+TEST_F(HistoryTest, CategoriesOfBlocksAndEvents) {
+  void* weights = nullptr;
+  {
+    const CategoryScope scope("parameters");
+    weights = allocator_.allocate(512, stream(1));  // before the recording
+  }
+  allocator_.start_history(100, false);
+  void* inner = nullptr;
+  void* outer = nullptr;
+  {
+    const CategoryScope activations("activations");
+    {
+      const CategoryScope workspace("workspace");
+      inner = allocator_.allocate(1024, stream(1));
+    }
+    outer = allocator_.allocate(2048, stream(1));
+  }
+  void* const plain = allocator_.allocate(4096, stream(1));
+  const std::vector<MemoryEvent> events = allocator_.history().events;
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_EQ(events[0].category, "workspace");
+  EXPECT_EQ(events[1].category, "activations");
+  EXPECT_EQ(events[2].category, "");
+  const auto blocks = allocator_.segments().at(0).blocks;
+  EXPECT_EQ(blocks.at(0).category, "parameters");
+  EXPECT_EQ(blocks.at(1).category, "workspace");
+  EXPECT_EQ(blocks.at(2).category, "activations");
+  EXPECT_EQ(blocks.at(3).category, "");
+  for (void* const block : {weights, inner, outer, plain}) allocator_.free(block);
+  EXPECT_EQ(allocator_.segments().at(0).blocks.at(0).category, "") << "free again";
+  EXPECT_EQ(allocator_.history().events.at(3).category, "parameters") << "a free names its block's";
+}
+
+TEST_F(HistoryTest, WhoWatchesForOutOfMemorySeesWhatWasThere) {
+  allocator_.start_history(100, false);
+  int calls = 0;
+  std::size_t live = 0;
+  allocator_.on_out_of_memory([&] {
+    ++calls;
+    EXPECT_EQ(allocator_.history().events.back().action, MemoryAction::oom);
+    for (const MemorySegment& segment : allocator_.segments()) {
+      for (const MemoryBlock& block : segment.blocks) {
+        if (block.state == MemoryBlock::State::active_allocated) live += block.size;
+      }
+    }
+  });
+  void* const block = allocator_.allocate(200 * kMiB, stream(1));
+  EXPECT_EQ(calls, 0);
+  EXPECT_THROW(static_cast<void>(allocator_.allocate(100 * kMiB, stream(1))), OutOfMemory);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(live, 200 * kMiB);
+  allocator_.on_out_of_memory({});
+  EXPECT_THROW(static_cast<void>(allocator_.allocate(100 * kMiB, stream(1))), OutOfMemory);
+  EXPECT_EQ(calls, 1);
+  allocator_.free(block);
+}
+
 }  // namespace
 }  // namespace warpmeter

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "kernels/attention/implementation.hpp"
+#include "kernels/layers/matmul.hpp"
+#include "kernels/runtime/annotate.hpp"
+#include "kernels/runtime/compute_path.hpp"
+#include "kernels/transformer/memory.hpp"
+
+namespace warpmeter::transformer {
+
+/// What an operation mainly is: the rows that a breakdown sums by.
+enum class OperationKind : std::uint8_t { matmul, attention, norm, elementwise, embedding, loss, optimizer };
+[[nodiscard]] std::string_view name(OperationKind kind) noexcept;
+
+/// One operation as it is about to run.
+struct Operation {
+  std::string_view name;  ///< a literal: "FFN_W2_MATMUL"
+  OperationKind kind = OperationKind::elementwise;
+  double flops = 0;
+  double bytes = 0;  ///< least: inputs once, outputs once
+  ComputePath path = ComputePath::fp32;
+  std::int64_t layer = -1;  ///< -1: outside the blocks
+};
+
+/// Is told of every operation, in the order of the stream.
+class OperationSink {
+ public:
+  virtual ~OperationSink() = default;
+  virtual void begin(const Operation& operation) = 0;
+  virtual void end(const Operation& operation) = 0;
+};
+
+/// What attention's forward leaves for its backward, with its place in the account.
+struct AttentionState {
+  std::unique_ptr<attention::Saved> saved;
+  Charge charge;
+};
+
+/// Runs a model's operations: each in an NVTX range, told to the sink, accounted, and left undone in a planning memory.
+class Executor {
+ public:
+  /// `matmul` may be null in a planning memory. All are borrowed.
+  Executor(Memory& memory, layers::Matmul* matmul) : memory_(&memory), matmul_(matmul) {}
+
+  [[nodiscard]] Memory& memory() const { return *memory_; }
+  void set_sink(OperationSink* sink) { sink_ = sink; }
+  void set_layer(std::int64_t layer) { layer_ = layer; }
+
+  template <class Arguments>
+  void apply(std::string_view name, OperationKind kind, void (*function)(const Context&, const Arguments&),
+             const Arguments& arguments) {
+    run({name, kind, arguments.flops(), arguments.bytes(), ComputePath::fp32, layer_},
+        [&] { function(memory_->context(), arguments); });
+  }
+
+  /// The same for operations that need scratch, taken for as long as the operation is enqueued.
+  template <class Arguments>
+  void apply_with_workspace(std::string_view name, OperationKind kind,
+                            void (*function)(const Context&, const Arguments&), Arguments arguments) {
+    const auto bytes = static_cast<std::int64_t>(workspace_bytes(memory_->context().device(), arguments));
+    const Array workspace(*memory_, bytes, DType::uint8, MemoryKind::workspace);
+    arguments.workspace = workspace.data();
+    apply(name, kind, function, arguments);
+  }
+
+  void matmul(std::string_view name, const layers::MatmulProblem& problem, const void* a, const void* b, void* c);
+
+  [[nodiscard]] AttentionState attention_forward(const attention::Implementation& implementation,
+                                                 const attention::AttentionProblem& problem,
+                                                 const attention::ForwardArguments& arguments, bool for_backward);
+  void attention_backward(const attention::Implementation& implementation, const attention::AttentionProblem& problem,
+                          const attention::BackwardArguments& arguments, const AttentionState& state);
+
+  template <class Work>
+  void run(const Operation& operation, Work&& work) {
+    const Range range(operation.name);
+    if (sink_ != nullptr) sink_->begin(operation);
+    if (!memory_->planning()) work();
+    if (sink_ != nullptr) sink_->end(operation);
+  }
+
+ private:
+  Memory* memory_;
+  layers::Matmul* matmul_;
+  OperationSink* sink_ = nullptr;
+  std::int64_t layer_ = -1;
+};
+
+}  // namespace warpmeter::transformer

@@ -1,0 +1,502 @@
+#include "kernels/transformer/model.hpp"
+
+#include <cmath>
+
+#include "kernels/layers/cross_entropy.hpp"
+#include "kernels/layers/elementwise.hpp"
+#include "kernels/layers/embedding.hpp"
+#include "kernels/layers/gradient_norm.hpp"
+#include "kernels/layers/rmsnorm.hpp"
+#include "kernels/layers/rope.hpp"
+#include "kernels/runtime/check.hpp"
+#include "kernels/runtime/random.hpp"
+
+namespace warpmeter::transformer {
+
+namespace {
+
+using layers::MasterKind;
+using layers::StepState;
+
+std::unique_ptr<layers::Matmul> matmul_of(const Context& context, const ModelOptions& options, bool planning) {
+  return planning ? nullptr : layers::make_matmul(context, options.matmul);
+}
+
+std::string_view layer_name(std::int64_t index) {
+  return intern("LAYER_" + std::to_string(index));
+}
+
+}  // namespace
+
+std::string_view name(Recompute recompute) noexcept {
+  return recompute == Recompute::none ? "none" : "block";
+}
+
+struct Model::Impl {
+  Impl(const Context& context, const ModelConfig& model_config, const ModelOptions& model_options, bool planning)
+      : config(model_config),
+        options(model_options),
+        layout(model_config),
+        memory(context, planning),
+        matmul(matmul_of(context, model_options, planning)),
+        executor(memory, matmul.get()) {
+    WM_CHECK(invalid_reason(config).empty(), invalid_reason(config));
+    const PrecisionPolicy& precision = options.precision;
+    if (const std::size_t bytes = layers::matmul_workspace_bytes(context.device()); bytes != 0) {
+      matmul_workspace = Charge(memory, MemoryKind::workspace, Memory::rounded(bytes));
+    }
+    weights = Array(memory, layout.elements(), precision.activation, MemoryKind::parameters);
+    if (precision.master != MasterKind::none) {
+      masters = Array(memory, layout.elements(), precision.master == MasterKind::copy ? DType::fp32 : DType::bf16,
+                      MemoryKind::parameters);
+    }
+    tokens = Array(memory, rows(), DType::int32, MemoryKind::activations);
+    targets = Array(memory, rows(), DType::int32, MemoryKind::activations);
+    rope_table = Array(memory, options.context * config.head_dim(), DType::fp32, MemoryKind::workspace);
+    for (std::int64_t i = 0; i < config.layers; ++i) layer_names.push_back(layer_name(i));
+    if (!planning) {
+      // Gaps between parameters are zero and stay so: whole-array operations may run over them.
+      fill_bytes(weights.data(), device(), 0, bytes_of(weights), stream());
+      if (masters.defined()) fill_bytes(masters.data(), device(), 0, bytes_of(masters), stream());
+      const std::vector<float> table = layers::rope_table(options.context, config.head_dim());
+      to_device(rope_table.data(), table.data(), table.size() * sizeof(float));
+    }
+    block_context.config = config;
+    block_context.precision = precision;
+    block_context.batch = options.batch;
+    block_context.context = options.context;
+    block_context.attention = options.attention;
+    block_context.rope_table = rope_table.as<float>();
+    block_context.weights = &weights;
+    block_context.gradients = &gradients;
+  }
+
+  ModelConfig config;
+  ModelOptions options;
+  ParameterLayout layout;
+  Memory memory;
+  std::unique_ptr<layers::Matmul> matmul;
+  Executor executor;
+  Charge matmul_workspace;
+  Array weights, masters, tokens, targets, rope_table;
+  Array gradients, first_moments, second_moments, state, loss;
+  Array logits;
+  BlockContext block_context;
+  std::vector<std::string_view> layer_names;
+
+  [[nodiscard]] std::int64_t rows() const { return options.batch * options.context; }
+  [[nodiscard]] Device device() const { return memory.context().device(); }
+  [[nodiscard]] StreamView stream() const { return memory.context().stream; }
+  [[nodiscard]] static std::size_t bytes_of(const Array& array) {
+    return static_cast<std::size_t>(array.count()) * size_of(array.dtype());
+  }
+  void to_device(void* to, const void* from, std::size_t bytes) const {
+    copy_bytes(to, device(), from, Device::cpu(), bytes, stream());
+    synchronize(stream());  // the host's array may go away
+  }
+  void to_host(void* to, const void* from, std::size_t bytes) const {
+    copy_bytes(to, Device::cpu(), from, device(), bytes, stream());
+    synchronize(stream());
+  }
+
+  void set_weights(std::int64_t offset, std::int64_t count, const float* values) {
+    layers::set_weights(memory.context(), {.count = count,
+                                           .values = values,
+                                           .weight_dtype = options.precision.activation,
+                                           .master_kind = options.precision.master,
+                                           .weight = weights.at(offset),
+                                           .master = masters.defined() ? masters.at(offset) : nullptr});
+  }
+
+  [[nodiscard]] std::vector<float> as_floats(const Array& array, std::int64_t offset, std::int64_t count) const {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    if (array.dtype() == DType::fp32) {
+      to_host(values.data(), array.at(offset), values.size() * sizeof(float));
+      return values;
+    }
+    const Tensor converted(memory.context(), {count}, DType::fp32);
+    layers::convert(memory.context(), {.count = count,
+                                       .in_dtype = array.dtype(),
+                                       .out_dtype = DType::fp32,
+                                       .in = array.at(offset),
+                                       .out = converted.data()});
+    to_host(values.data(), converted.data(), values.size() * sizeof(float));
+    return values;
+  }
+
+  /// body(index, layer) within the layer's range.
+  template <class Body>
+  void in_layer(std::int64_t index, Body&& body) {
+    const Range range(layer_names[static_cast<std::size_t>(index)]);
+    executor.set_layer(index);
+    body();
+    executor.set_layer(-1);
+  }
+
+  [[nodiscard]] ResidualStream embed() {
+    ResidualStream residual;
+    residual.current = Array(memory, rows() * config.d_model, options.precision.activation, MemoryKind::activations);
+    executor.apply("EMBEDDING", OperationKind::embedding, layers::embedding_forward,
+                   layers::EmbeddingForward{.rows = rows(),
+                                            .width = config.d_model,
+                                            .vocab = config.vocab,
+                                            .dtype = options.precision.activation,
+                                            .tokens = tokens.as<std::int32_t>(),
+                                            .table = weights.at(layout.embedding()),
+                                            .out = residual.current.data()});
+    return residual;
+  }
+
+  [[nodiscard]] Array head(const Array& normed) {
+    Array out(memory, rows() * config.vocab, options.precision.activation, MemoryKind::logits);
+    executor.matmul("HEAD_MATMUL",
+                    layers::linear_forward(rows(), config.d_model, config.vocab, options.precision.compute,
+                                           options.precision.activation),
+                    normed.data(), weights.at(layout.head()), out.data());
+    return out;
+  }
+
+  void forward() {
+    const Range range("FWD_STEP");
+    logits.reset();
+    const Block& kind = block(options.structure);
+    ResidualStream residual = embed();
+    for (std::int64_t i = 0; i < config.layers; ++i) {
+      in_layer(i, [&] {
+        BlockState state_of_block;
+        kind.forward(executor, block_context, layout.layer(i), residual, Keep::nothing, state_of_block, false);
+      });
+    }
+    NormedResidual last = norm_stream(executor, block_context, "FINAL_NORM", weights.at(layout.final_norm()), residual);
+    last.residual.reset();
+    logits = head(last.normed);
+  }
+
+  void forward_backward() {
+    WM_CHECK(gradients.defined(), "prepare_training() comes first");
+    const Block& kind = block(options.structure);
+    std::vector<BlockState> states(static_cast<std::size_t>(config.layers));
+    NormedResidual last;
+    Array d_logits;
+    logits.reset();
+    {
+      const Range range("FWD_STEP");
+      ResidualStream residual = embed();
+      const Keep keep = options.recompute == Recompute::block ? Keep::input : Keep::everything;
+      for (std::int64_t i = 0; i < config.layers; ++i) {
+        in_layer(i, [&] {
+          kind.forward(executor, block_context, layout.layer(i), residual, keep, states[static_cast<std::size_t>(i)],
+                       false);
+        });
+      }
+      last = norm_stream(executor, block_context, "FINAL_NORM", weights.at(layout.final_norm()), residual);
+      d_logits = options.structure == Structure::fused ? fused_loss(last.normed) : naive_loss(last.normed);
+    }
+    const Range range("BWD_STEP");
+    Array gradient = head_backward(d_logits, last);
+    for (std::int64_t i = config.layers; i-- > 0;) {
+      in_layer(i, [&] {
+        BlockState& kept = states[static_cast<std::size_t>(i)];
+        if (options.recompute == Recompute::block) {
+          ResidualStream residual;
+          residual.current = std::move(kept.input);
+          kind.forward(executor, block_context, layout.layer(i), residual, Keep::everything, kept, true);
+        }
+        kind.backward(executor, block_context, layout.layer(i), gradient, kept);
+      });
+    }
+    executor.apply_with_workspace("EMBEDDING_BWD", OperationKind::embedding, layers::embedding_backward,
+                                  layers::EmbeddingBackward{.rows = rows(),
+                                                            .width = config.d_model,
+                                                            .vocab = config.vocab,
+                                                            .dtype = options.precision.activation,
+                                                            .gradient_dtype = options.precision.gradient,
+                                                            .tokens = tokens.as<std::int32_t>(),
+                                                            .d_out = gradient.data(),
+                                                            .d_table = gradients.at(layout.embedding())});
+  }
+
+  [[nodiscard]] float loss_share() const { return 1.0f / static_cast<float>(rows()); }
+  [[nodiscard]] const StepState* scalars() const { return static_cast<const StepState*>(state.data()); }
+
+  void mean_loss(const Array& losses) {
+    executor.apply("LOSS_MEAN", OperationKind::loss, layers::mean,
+                   layers::Mean{.count = rows(), .values = losses.as<float>(), .out = loss.as<float>()});
+  }
+
+  /// One pass for the loss, the gradient written over the logits.
+  [[nodiscard]] Array fused_loss(const Array& normed) {
+    Array out = head(normed);
+    Array lse(memory, rows(), DType::fp32, MemoryKind::logits), losses(memory, rows(), DType::fp32, MemoryKind::logits);
+    executor.apply("CROSS_ENTROPY", OperationKind::loss, layers::cross_entropy_forward,
+                   layers::CrossEntropyForward{.rows = rows(),
+                                               .vocab = config.vocab,
+                                               .dtype = options.precision.activation,
+                                               .logits = out.data(),
+                                               .stride = config.vocab,
+                                               .targets = targets.as<std::int32_t>(),
+                                               .lse = lse.as<float>(),
+                                               .losses = losses.as<float>()});
+    mean_loss(losses);
+    executor.apply("CROSS_ENTROPY_BWD", OperationKind::loss, layers::cross_entropy_backward,
+                   layers::CrossEntropyBackward{.rows = rows(),
+                                                .vocab = config.vocab,
+                                                .dtype = options.precision.activation,
+                                                .logits = out.data(),
+                                                .stride = config.vocab,
+                                                .targets = targets.as<std::int32_t>(),
+                                                .lse = lse.as<float>(),
+                                                .scale = loss_share(),
+                                                .state = scalars(),
+                                                .d_logits = out.data()});
+    return out;
+  }
+
+  /// Log-probabilities kept in fp32, as an eager framework does.
+  [[nodiscard]] Array naive_loss(const Array& normed) {
+    Array out = head(normed);
+    const Array log_probabilities(memory, rows() * config.vocab, DType::fp32, MemoryKind::logits);
+    const Array losses(memory, rows(), DType::fp32, MemoryKind::logits);
+    executor.apply("LOG_SOFTMAX", OperationKind::loss, layers::log_softmax_forward,
+                   layers::LogSoftmaxForward{.rows = rows(),
+                                             .vocab = config.vocab,
+                                             .dtype = options.precision.activation,
+                                             .logits = out.data(),
+                                             .out = log_probabilities.as<float>()});
+    out.reset();
+    executor.apply("NLL", OperationKind::loss, layers::nll_forward,
+                   layers::NllForward{.rows = rows(),
+                                      .vocab = config.vocab,
+                                      .log_probabilities = log_probabilities.as<float>(),
+                                      .targets = targets.as<std::int32_t>(),
+                                      .losses = losses.as<float>()});
+    mean_loss(losses);
+    Array d_logits(memory, rows() * config.vocab, options.precision.activation, MemoryKind::logits);
+    executor.apply("LOG_SOFTMAX_BWD", OperationKind::loss, layers::log_softmax_backward,
+                   layers::LogSoftmaxBackward{.rows = rows(),
+                                              .vocab = config.vocab,
+                                              .dtype = options.precision.activation,
+                                              .log_probabilities = log_probabilities.as<float>(),
+                                              .targets = targets.as<std::int32_t>(),
+                                              .scale = loss_share(),
+                                              .state = scalars(),
+                                              .d_logits = d_logits.data()});
+    return d_logits;
+  }
+
+  /// The gradient of the residual that left the last block.
+  [[nodiscard]] Array head_backward(Array& d_logits, NormedResidual& last) {
+    const PrecisionPolicy& p = options.precision;
+    executor.matmul("HEAD_BWD_WEIGHT_MATMUL",
+                    layers::linear_weight_gradient(rows(), config.d_model, config.vocab, p.compute, p.gradient, false),
+                    d_logits.data(), last.normed.data(), gradients.at(layout.head()));
+    // The normed residual is used up: its gradient takes its place.
+    executor.matmul("HEAD_BWD_INPUT_MATMUL",
+                    layers::linear_input_gradient(rows(), config.d_model, config.vocab, p.compute, p.activation),
+                    d_logits.data(), weights.at(layout.head()), last.normed.data());
+    d_logits.reset();
+    Array gradient(memory, rows() * config.d_model, p.activation, MemoryKind::activations);
+    executor.apply_with_workspace("FINAL_NORM_BWD", OperationKind::norm, layers::rmsnorm_backward,
+                                  layers::RmsNormBackward{.rows = rows(),
+                                                          .width = config.d_model,
+                                                          .dtype = p.activation,
+                                                          .gradient_dtype = p.gradient,
+                                                          .s = last.residual.data(),
+                                                          .weight = weights.at(layout.final_norm()),
+                                                          .inv_rms = last.inv_rms.as<float>(),
+                                                          .d_out = last.normed.data(),
+                                                          .d_x = gradient.data(),
+                                                          .d_weight = gradients.at(layout.final_norm())});
+    last = NormedResidual();
+    return gradient;
+  }
+
+  void optimizer_step() {
+    const Range range("OPTIM_STEP");
+    const PrecisionPolicy& p = options.precision;
+    std::vector<layers::GradientTensor> gradient_list;
+    std::vector<layers::AdamwTensor> tensors;
+    const auto add = [&](std::int64_t offset, std::int64_t count) {
+      gradient_list.push_back({gradients.at(offset), count});
+      tensors.push_back({weights.at(offset), masters.defined() ? masters.at(offset) : nullptr, gradients.at(offset),
+                         first_moments.at(offset), second_moments.at(offset), count});
+    };
+    const bool fused = options.structure == Structure::fused;
+    if (fused) {
+      add(0, layout.elements());  // the gaps are zero and stay zero
+    } else {
+      for (const Parameter& parameter : layout.parameters()) add(parameter.offset, parameter.count());
+    }
+    auto* step = static_cast<StepState*>(state.data());
+    executor.apply_with_workspace(
+        "GRADIENT_NORM", OperationKind::optimizer, layers::gradient_norm,
+        layers::GradientNorm{
+            .gradients = gradient_list, .dtype = p.gradient, .max_norm = options.max_norm, .state = step});
+    if (!fused) {
+      executor.apply("SCALE_GRADIENTS", OperationKind::optimizer, layers::scale_gradients,
+                     layers::ScaleGradients{.gradients = gradient_list, .dtype = p.gradient, .state = step});
+    }
+    executor.apply("ADAMW", OperationKind::optimizer, layers::adamw,
+                   layers::AdamwArguments{.tensors = tensors,
+                                          .weight_dtype = p.activation,
+                                          .master = p.master,
+                                          .gradient_dtype = p.gradient,
+                                          .moment_dtype = p.moment,
+                                          .hyperparameters = options.adamw,
+                                          .scale_gradients = fused,
+                                          .state = step});
+    executor.apply("FINISH_STEP", OperationKind::optimizer, layers::finish_step,
+                   layers::FinishStep{.state = step, .scaling = p.loss_scaling});
+  }
+};
+
+Model::Model(const Context& context, const ModelConfig& config, const ModelOptions& options, bool planning)
+    : impl_(std::make_unique<Impl>(context, config, options, planning)) {}
+Model::~Model() = default;
+
+void Model::initialize(std::uint64_t seed) {
+  Impl& m = *impl_;
+  if (m.memory.planning()) return;
+  const Context& context = m.memory.context();
+  std::uint64_t stream_id = 0;
+  for (const Parameter& parameter : m.layout.parameters()) {
+    const Tensor values(context, {parameter.count()}, DType::fp32);
+    if (parameter.norm) {
+      const std::vector<float> ones(static_cast<std::size_t>(parameter.count()), 1.0f);
+      m.to_device(values.data(), ones.data(), ones.size() * sizeof(float));
+    } else {
+      const bool embedding = parameter.offset == m.layout.embedding();
+      const double deviation =
+          embedding ? 1.0 : std::sqrt(2.0 / static_cast<double>(parameter.rows + parameter.columns));
+      fill_normal(values, seed, stream_id, context.stream, static_cast<float>(deviation));
+    }
+    m.set_weights(parameter.offset, parameter.count(), values.data_as<float>());
+    ++stream_id;
+  }
+}
+
+void Model::set_parameter(std::size_t index, std::span<const float> values) {
+  Impl& m = *impl_;
+  const Parameter& parameter = m.layout.parameters().at(index);
+  WM_CHECK(values.size() == static_cast<std::size_t>(parameter.count()), "as many values as the parameter has");
+  const Tensor on_device(m.memory.context(), {parameter.count()}, DType::fp32);
+  m.to_device(on_device.data(), values.data(), values.size_bytes());
+  m.set_weights(parameter.offset, parameter.count(), on_device.data_as<float>());
+}
+
+std::vector<float> Model::parameter(std::size_t index) const {
+  const Impl& m = *impl_;
+  const Parameter& p = m.layout.parameters().at(index);
+  if (m.options.precision.master == MasterKind::copy) return m.as_floats(m.masters, p.offset, p.count());
+  std::vector<float> values = m.as_floats(m.weights, p.offset, p.count());
+  if (m.options.precision.master == MasterKind::correction) {
+    std::vector<std::int16_t> rest(values.size());
+    m.to_host(rest.data(), m.masters.at(p.offset), rest.size() * sizeof(std::int16_t));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      std::uint32_t bits;
+      __builtin_memcpy(&bits, &values[i], sizeof(bits));
+      bits = layers::join_master(static_cast<std::uint16_t>(bits >> 16), rest[i]);
+      __builtin_memcpy(&values[i], &bits, sizeof(bits));
+    }
+  }
+  return values;
+}
+
+std::vector<float> Model::gradient(std::size_t index) const {
+  const Parameter& p = impl_->layout.parameters().at(index);
+  return impl_->as_floats(impl_->gradients, p.offset, p.count());
+}
+
+const ParameterLayout& Model::layout() const {
+  return impl_->layout;
+}
+
+void Model::set_batch(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+  Impl& m = *impl_;
+  const auto rows = static_cast<std::size_t>(m.rows());
+  WM_CHECK(tokens.size() == rows && targets.size() == rows, "a batch has batch * context tokens and targets");
+  if (m.memory.planning()) return;
+  m.to_device(m.tokens.data(), tokens.data(), tokens.size_bytes());
+  m.to_device(m.targets.data(), targets.data(), targets.size_bytes());
+}
+
+void Model::forward() {
+  impl_->forward();
+}
+
+void Model::prepare_training() {
+  Impl& m = *impl_;
+  const std::int64_t count = m.layout.elements();
+  m.gradients = Array(m.memory, count, m.options.precision.gradient, MemoryKind::gradients);
+  m.first_moments = Array(m.memory, count, m.options.precision.moment, MemoryKind::optimizer);
+  m.second_moments = Array(m.memory, count, m.options.precision.moment, MemoryKind::optimizer);
+  m.state = Array(m.memory, sizeof(StepState), DType::uint8, MemoryKind::optimizer);
+  m.loss = Array(m.memory, 1, DType::fp32, MemoryKind::logits);
+  if (m.memory.planning()) return;
+  for (const Array* array : {&m.gradients, &m.first_moments, &m.second_moments}) {
+    fill_bytes(array->data(), m.device(), 0, Impl::bytes_of(*array), m.stream());
+  }
+  StepState state;
+  state.learning_rate = m.options.learning_rate;
+  if (m.options.precision.loss_scaling) state.loss_scale = kInitialLossScale;
+  set_step_state(state);
+}
+
+void Model::forward_backward() {
+  impl_->forward_backward();
+}
+
+void Model::optimizer_step() {
+  impl_->optimizer_step();
+}
+
+void Model::drop_logits() {
+  impl_->logits.reset();
+}
+
+std::vector<float> Model::logits() const {
+  return impl_->as_floats(impl_->logits, 0, impl_->logits.count());
+}
+
+float Model::loss() const {
+  float value;
+  impl_->to_host(&value, impl_->loss.data(), sizeof(value));
+  return value;
+}
+
+layers::StepState Model::step_state() const {
+  StepState state;
+  impl_->to_host(&state, impl_->state.data(), sizeof(state));
+  return state;
+}
+
+void Model::set_step_state(const layers::StepState& state) {
+  impl_->to_device(impl_->state.data(), &state, sizeof(state));
+}
+
+Memory& Model::memory() {
+  return impl_->memory;
+}
+
+void Model::set_sink(OperationSink* sink) {
+  impl_->executor.set_sink(sink);
+}
+
+MemoryPrediction predict_memory(const Context& context, const ModelConfig& config, const ModelOptions& options) {
+  Model model(context, config, options, true);
+  Memory& memory = model.memory();
+  MemoryPrediction prediction;
+  memory.reset_peak();
+  model.forward();
+  prediction.forward = memory.peak();
+  model.drop_logits();
+  model.prepare_training();
+  memory.reset_peak();
+  model.forward_backward();
+  prediction.forward_backward = memory.peak();
+  model.optimizer_step();
+  prediction.train_step = memory.peak();
+  return prediction;
+}
+
+}  // namespace warpmeter::transformer

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/layers/adamw.hpp"
+#include "kernels/layers/matmul.hpp"
+#include "kernels/layers/step_state.hpp"
+#include "kernels/transformer/block.hpp"
+
+namespace warpmeter::transformer {
+
+enum class Recompute : std::uint8_t { none, block };
+[[nodiscard]] std::string_view name(Recompute recompute) noexcept;
+
+struct ModelOptions {
+  PrecisionPolicy precision;
+  Structure structure = Structure::fused;
+  const attention::Implementation* attention = nullptr;  ///< must support the problem
+  Recompute recompute = Recompute::none;
+  std::int64_t batch = 4, context = 256;
+  layers::AdamwHyperparameters adamw{};
+  float learning_rate = 1e-3f;
+  float max_norm = 1.0f;  ///< of all gradients together; 0: no clipping
+  layers::MatmulOptions matmul{};
+};
+
+/// A GPT-style model on one device: parameters, forward, backward, optimizer step. All work is enqueued on the
+/// context's stream. Throws OutOfMemory from whatever allocates; a model that threw must not be used further.
+///
+/// Parameters (with masters), gradients and moments are flat arrays in ParameterLayout's order. Activations come and go
+/// array by array from the context's allocator, so its history shows each.
+class Model {
+ public:
+  /// Takes memory for parameters and the batch; their values are not set. With `planning` nothing is allocated or run:
+  /// every method then only accounts (memory()) and tells the operations to the sink.
+  Model(const Context& context, const ModelConfig& config, const ModelOptions& options, bool planning = false);
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  /// Normal values: embedding with deviation 1, linear layers sqrt(2 / (in + out)), norms 1.
+  void initialize(std::uint64_t seed);
+  /// Copies one parameter in from host memory; fp32, its layout's count.
+  void set_parameter(std::size_t index, std::span<const float> values);
+  /// A parameter's exact value (its master's) or its gradient, as fp32 on the host.
+  [[nodiscard]] std::vector<float> parameter(std::size_t index) const;
+  [[nodiscard]] std::vector<float> gradient(std::size_t index) const;
+  [[nodiscard]] const ParameterLayout& layout() const;
+
+  /// Host arrays of batch * context entries in [0, vocab).
+  void set_batch(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
+
+  /// Inference: logits of every token. Nothing is kept for a backward.
+  void forward();
+  /// Takes memory for gradients, moments (zero) and the step's scalars. Once, before what follows.
+  void prepare_training();
+  /// Loss and all gradients.
+  void forward_backward();
+  /// Clipping and AdamW, and what follows from an overflow.
+  void optimizer_step();
+
+  /// Frees the last forward's logits.
+  void drop_logits();
+  /// Logits of the last forward(), (batch * context, vocab), as fp32 on the host.
+  [[nodiscard]] std::vector<float> logits() const;
+  /// Mean loss of the last forward_backward(); waits.
+  [[nodiscard]] float loss() const;
+  /// Waits.
+  [[nodiscard]] layers::StepState step_state() const;
+  void set_step_state(const layers::StepState& state);
+
+  [[nodiscard]] Memory& memory();
+  /// Told of every operation from now on; null: nobody.
+  void set_sink(OperationSink* sink);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// What a model takes by its own account, from a planning run: nothing is allocated.
+struct MemoryPrediction {
+  MemoryByKind forward;           ///< at the peak of an inference forward
+  MemoryByKind forward_backward;  ///< at the peak of forward and backward, optimizer state resident
+  MemoryByKind train_step;        ///< at the peak of the whole step
+};
+[[nodiscard]] MemoryPrediction predict_memory(const Context& context, const ModelConfig& config,
+                                              const ModelOptions& options);
+
+}  // namespace warpmeter::transformer

@@ -1,0 +1,86 @@
+"""What the tests of allreduce_bench share: running it, reading its rows, finding its ranks."""
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+TOOL = os.environ["ALLREDUCE_BENCH"]
+SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
+
+# Small and quick: what is looked at is behaviour, not speed.
+QUICK = ["--device", "cpu", "--steps", "3", "--warmup", "1"]
+
+
+def run(*arguments, **keywords):
+    keywords.setdefault("timeout", 120)
+    return subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, **keywords)
+
+
+def no_constants(name):
+    raise ValueError(f"{name} is no JSON")
+
+
+def document(*arguments, **keywords):
+    result = run(*arguments, "--format", "json", **keywords)
+    return json.loads(result.stdout, parse_constant=no_constants) if result.stdout else None, result
+
+
+def children(pid):
+    """Processes whose parent is `pid`, and theirs."""
+    found = []
+    parents = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        parents.setdefault(int(fields[1]), []).append((int(entry.name), fields[0]))
+    todo = [pid]
+    while todo:
+        for child, state in parents.get(todo.pop(), []):
+            if state not in "ZX":
+                found.append(child)
+            todo.append(child)
+    return found
+
+
+def ranks_of(pid):
+    """{rank: process} of the tool with process number `pid`, by their environment."""
+    ranks = {}
+    for child in children(pid):
+        try:
+            environment = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+            program = os.path.basename(os.readlink(f"/proc/{child}/exe"))
+        except OSError:
+            continue
+        if program != os.path.basename(TOOL):
+            continue
+        for name in (b"WARPMETER_RANK=", b"OMPI_COMM_WORLD_RANK="):
+            for entry in environment:
+                if entry.startswith(name):
+                    ranks[int(entry[len(name):])] = child
+    return ranks
+
+
+def wait_until(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.002)
+    raise AssertionError(f"waited {seconds} s in vain")
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def shared_segments():
+    return {entry.name for entry in pathlib.Path("/dev/shm").iterdir()}

@@ -13,6 +13,12 @@ namespace warpmeter::attention {
 
 enum class Pass : std::uint8_t { forward, backward };
 
+/// Where scores are between the products, which decides what rounding errors are to be expected (verify.hpp).
+enum class ScorePrecision : std::uint8_t {
+  storage,  ///< in memory in the problem's type: S and dP are rounded to it, P is kept for the backward
+  fp32,     ///< in registers in fp32: only P and dS are rounded, for their products; the backward makes P from LSE
+};
+
 /// `lse` is dense fp32 (batch, num_heads, seq_len), natural log. Operands have the problem's storage type.
 struct ForwardArguments {
   ConstOperand q, k, v;
@@ -58,6 +64,9 @@ class Implementation {
 
   /// The arithmetic of its matrix products. By default fp32 on the CPU, and by the problem's dtype on CUDA.
   [[nodiscard]] virtual ComputePath compute_path(const AttentionProblem& problem, Pass pass) const;
+
+  /// What scores are rounded to; fp32 for all that do not keep them.
+  [[nodiscard]] virtual ScorePrecision score_precision() const { return ScorePrecision::fp32; }
 
   /// `for_backward`: the forward keeps what its backward needs.
   [[nodiscard]] virtual MemoryPlan memory_plan(const AttentionProblem& problem, bool for_backward) const = 0;

@@ -22,13 +22,10 @@ using detail::weighted_sum;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-struct Exact {
-  double operator()(double x) const { return x; }
-};
-
 /// Rounds to nearest even with `kBits` significant bits, subnormals from 2^kMinExponent down, infinity past the top.
 template <int kBits, int kMinExponent, int kMaxExponent>
 struct RoundedTo {
+  static constexpr double kUnitRoundoff = 1.0 / (1 << kBits);
   double operator()(double x) const {
     constexpr int kBias = 1023;
     const auto exponent = static_cast<int>((std::bit_cast<std::uint64_t>(x) >> 52) & 0x7FF);
@@ -42,6 +39,52 @@ struct RoundedTo {
 };
 using RoundedToBf16 = RoundedTo<8, -126, 127>;
 using RoundedToFp16 = RoundedTo<11, -14, 15>;
+
+/// What happens to the results of the formula's steps: nothing.
+struct ExactSteps {
+  static constexpr bool kFp32Sums = false;
+  [[nodiscard]] double score(double product, double scale) const { return product * scale; }
+  [[nodiscard]] double probability(double p) const { return p; }
+  /// What P is multiplied by where it is made from LSE.
+  [[nodiscard]] double from_lse(double /*lse*/) const { return 1; }
+  [[nodiscard]] double dp(double dp) const { return dp; }
+  [[nodiscard]] double ds(double ds, double scale) const { return ds * scale; }
+  [[nodiscard]] double result(double x) const { return x; }
+};
+
+/// ScorePrecision::storage.
+template <class Round>
+struct StoredSteps {
+  static constexpr bool kFp32Sums = false;
+  [[nodiscard]] double score(double product, double scale) const { return round(round(product) * scale); }
+  [[nodiscard]] double probability(double p) const { return round(p); }
+  [[nodiscard]] double from_lse(double /*lse*/) const { return 1; }
+  [[nodiscard]] double dp(double dp) const { return round(dp); }
+  [[nodiscard]] double ds(double ds, double scale) const { return round(round(ds) * scale); }
+  [[nodiscard]] double result(double x) const { return round(x); }
+  Round round;
+};
+
+/// ScorePrecision::fp32; reference.hpp says why.
+template <class Round>
+struct Fp32Steps {
+  static constexpr bool kFp32Sums = true;
+  static constexpr double kOffGrid = 1 + Round::kUnitRoundoff;
+  static constexpr double kLseRoundings = 1.5 * 0x1p-24;
+  [[nodiscard]] double score(double product, double scale) const { return product * scale; }
+  [[nodiscard]] double probability(double p) const { return round(p * kOffGrid) / kOffGrid; }
+  [[nodiscard]] double from_lse(double lse) const { return std::exp(kLseRoundings * std::fabs(lse)); }
+  [[nodiscard]] double dp(double dp) const { return dp; }
+  [[nodiscard]] double ds(double ds, double scale) const { return round(ds) * scale; }
+  [[nodiscard]] double result(double x) const { return round(x); }
+  Round round;
+};
+
+/// To fp32, towards zero.
+double cut_to_fp32(double x) {
+  constexpr std::uint64_t kBelow = (std::uint64_t{1} << 29) - 1;
+  return std::bit_cast<double>(std::bit_cast<std::uint64_t>(x) & ~kBelow);
+}
 
 /// Hands out parts of the workspace; without one it only counts.
 class Workspace {
@@ -113,8 +156,8 @@ Layout lay_out(const AttentionProblem& p, const ReferenceRequest& request, Works
   return l;
 }
 
-/// Evaluates one request; Round is applied after every step of the formula.
-template <class Round>
+/// Evaluates one request; Steps is applied to the result of every step of the formula.
+template <class Steps>
 class Evaluation {
  public:
   Evaluation(const AttentionProblem& problem, const ReferenceInputs& inputs, const ReferenceRequest& request,
@@ -124,6 +167,7 @@ class Evaluation {
         request_(request),
         l_(layout),
         terms_(static_cast<std::size_t>(num_threads())),
+        products_(terms_.size()),
         key_squares_(request.keys.size()) {}
 
   ReferenceResult run() {
@@ -139,9 +183,10 @@ class Evaluation {
       query_rows(member);
       if (l_.keys > 0) key_rows();
     }
-    for (double& x : l_.result.dk) x = round_(x);
-    for (double& x : l_.result.dv) x = round_(x);
+    for (double& x : l_.result.dk) x = steps_.result(x);
+    for (double& x : l_.result.dv) x = steps_.result(x);
     l_.result.largest_term = *std::max_element(terms_.begin(), terms_.end());
+    l_.result.largest_product = *std::max_element(products_.begin(), products_.end());
     for (const double squares : key_squares_) {
       l_.result.largest_key_term = std::max(l_.result.largest_key_term, std::sqrt(squares));
     }
@@ -172,8 +217,20 @@ class Evaluation {
     });
   }
 
-  /// S_ij from q_i . k_j.
-  [[nodiscard]] double scaled(double product) const { return round_(round_(product) * scale_); }
+  /// out[j] = row . column j, as `Steps` adds up; `partial` has room for `count` as well.
+  void products(const double* row, const double* columns, std::int64_t stride, double* out, double* partial,
+                std::int64_t count) const {
+    if constexpr (Steps::kFp32Sums) {
+      constexpr std::int64_t kAtOnce = 16;
+      std::fill_n(out, count, 0.0);
+      for (std::int64_t c = 0; c < l_.dim; c += kAtOnce) {
+        weighted_sum(row + c, columns + c * stride, stride, std::min(kAtOnce, l_.dim - c), partial, count);
+        for (std::int64_t j = 0; j < count; ++j) out[j] = cut_to_fp32(out[j] + partial[j]);
+      }
+    } else {
+      weighted_sum(row, columns, stride, l_.dim, out, count);
+    }
+  }
 
   /// The wanted queries, and every query that sees a wanted key when its LSE and D are not known.
   void query_rows(std::int64_t member) {
@@ -204,10 +261,11 @@ class Evaluation {
     const std::int64_t result = member * l_.queries + place;
 
     load_row(inputs_.q, query_head(member), query, row);
-    weighted_sum(row, l_.k.columns.data(), l_.key_stride, l_.dim, s, visible);
+    products(row, l_.k.columns.data(), l_.key_stride, s, dp, visible);
     double largest = -kInfinity, sum = 0;
     for (std::int64_t j = 0; j < visible; ++j) {
-      s[j] = scaled(s[j]);
+      products_[at(worker)] = std::max(products_[at(worker)], std::fabs(s[j]));
+      s[j] = steps_.score(s[j], scale_);
       largest = std::max(largest, s[j]);
     }
     for (std::int64_t j = 0; j < visible; ++j) {
@@ -215,11 +273,12 @@ class Evaluation {
       sum += s[j];
     }
     double* p = s;
-    for (std::int64_t j = 0; j < visible; ++j) p[j] = round_(p[j] / sum);
+    for (std::int64_t j = 0; j < visible; ++j) p[j] = steps_.probability(p[j] / sum);
     const double lse = visible > 0 ? largest + std::log(sum) : -kInfinity;
     if (place >= 0) {
       weighted_sum(p, l_.v.rows.data(), l_.dim, visible, output, l_.dim);
-      for (std::int64_t c = 0; c < l_.dim; ++c) l_.result.o[at(result * l_.dim + c)] = output[c] = round_(output[c]);
+      for (std::int64_t c = 0; c < l_.dim; ++c)
+        l_.result.o[at(result * l_.dim + c)] = output[c] = steps_.result(output[c]);
       l_.result.lse[at(result)] = lse;
     }
     if (!request_.backward) return;
@@ -228,7 +287,7 @@ class Evaluation {
     weighted_sum(row, l_.v.columns.data(), l_.key_stride, l_.dim, dp, visible);
     double d = 0;
     for (std::int64_t j = 0; j < visible; ++j) {
-      dp[j] = round_(dp[j]);
+      dp[j] = steps_.dp(dp[j]);
       d += p[j] * dp[j];
     }
     if (keep_statistics) {
@@ -239,13 +298,14 @@ class Evaluation {
     double norm = 0;
     for (std::int64_t c = 0; c < l_.dim; ++c) norm += (output[c] * row[c]) * (output[c] * row[c]);
     norm = std::sqrt(norm);
+    const double from_lse = steps_.from_lse(lse);
     double* ds = s;
     for (std::int64_t j = 0; j < visible; ++j) {
       terms_[at(worker)] = std::max(terms_[at(worker)], p[j] * (std::fabs(dp[j]) + norm));
-      ds[j] = round_(round_(p[j] * (dp[j] - d)) * scale_);
+      ds[j] = steps_.ds(p[j] * from_lse * (dp[j] - d), scale_);
     }
     weighted_sum(ds, l_.k.rows.data(), l_.dim, visible, output, l_.dim);
-    for (std::int64_t c = 0; c < l_.dim; ++c) l_.result.dq[at(result * l_.dim + c)] = round_(output[c]);
+    for (std::int64_t c = 0; c < l_.dim; ++c) l_.result.dq[at(result * l_.dim + c)] = steps_.result(output[c]);
   }
 
   /// Adds one query head's part to every wanted row of dk and dv.
@@ -256,14 +316,15 @@ class Evaluation {
       double* sum = ds + l_.scratch_part;
       const std::int64_t key = request_.keys[at(index)];
       const std::int64_t first = first_query(key), count = p_.seq_len - first;
-      weighted_sum(&l_.k.rows[at(key * l_.dim)], l_.q.columns.data() + first, l_.query_stride, l_.dim, p, count);
+      products(&l_.k.rows[at(key * l_.dim)], l_.q.columns.data() + first, l_.query_stride, p, ds, count);
       weighted_sum(&l_.v.rows[at(key * l_.dim)], l_.d_o.columns.data() + first, l_.query_stride, l_.dim, ds, count);
       for (std::int64_t i = 0; i < count; ++i) {
-        p[i] = round_(std::exp(scaled(p[i]) - l_.lse[at(first + i)]));
-        const double dp = round_(ds[i]), d = l_.d[at(first + i)];
+        const double lse = l_.lse[at(first + i)];
+        p[i] = steps_.probability(std::exp(steps_.score(p[i], scale_) - lse) * steps_.from_lse(lse));
+        const double dp = steps_.dp(ds[i]), d = l_.d[at(first + i)];
         const double term = p[i] * (std::fabs(dp) + std::fabs(d));
         key_squares_[at(index)] += term * term;
-        ds[i] = round_(round_(p[i] * (dp - d)) * scale_);
+        ds[i] = steps_.ds(p[i] * (dp - d), scale_);
       }
       weighted_sum(p, l_.d_o.rows.data() + first * l_.dim, l_.dim, count, sum, l_.dim);
       for (std::int64_t c = 0; c < l_.dim; ++c) l_.result.dv[at(index * l_.dim + c)] += sum[c];
@@ -288,9 +349,10 @@ class Evaluation {
   const ReferenceRequest& request_;
   Layout l_;
   std::vector<double> terms_;        // largest_term, a worker each
+  std::vector<double> products_;     // largest_product, a worker each
   std::vector<double> key_squares_;  // the sum under largest_key_term's root, a wanted key each
   double scale_ = p_.scale();
-  Round round_;
+  Steps steps_;
 };
 
 }  // namespace
@@ -308,13 +370,18 @@ ReferenceResult evaluate_reference(const AttentionProblem& problem, const Refere
   WM_CHECK(!request.backward || inputs.d_o.data != nullptr, "the backward needs d_o");
   Workspace parts(workspace);
   const Layout layout = lay_out(problem, request, parts);
+  const auto run = [&]<class Steps>(Steps*) { return Evaluation<Steps>(problem, inputs, request, layout).run(); };
+  const auto rounded = [&]<class Round>(Round*) {
+    return request.scores == ScorePrecision::storage ? run(static_cast<StoredSteps<Round>*>(nullptr))
+                                                     : run(static_cast<Fp32Steps<Round>*>(nullptr));
+  };
   switch (request.rounding) {
     case Rounding::none:
-      return Evaluation<Exact>(problem, inputs, request, layout).run();
+      return run(static_cast<ExactSteps*>(nullptr));
     case Rounding::bf16:
-      return Evaluation<RoundedToBf16>(problem, inputs, request, layout).run();
+      return rounded(static_cast<RoundedToBf16*>(nullptr));
     case Rounding::fp16:
-      return Evaluation<RoundedToFp16>(problem, inputs, request, layout).run();
+      return rounded(static_cast<RoundedToFp16*>(nullptr));
   }
   WM_CHECK(false, "no such rounding");
 }

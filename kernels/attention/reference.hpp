@@ -20,9 +20,20 @@ namespace warpmeter::attention {
 ///
 /// A query that sees nothing has o = 0, LSE = -inf, dq = 0; a key that nobody sees has dk = dv = 0.
 
-/// What happens after each step: nothing, or rounding to a 16-bit type as an eager framework stores it (q . k, its
-/// product with the scale, P, o, dP, dS, its product with the scale, dq, dk, dv; sums inside a step stay fp64).
-/// The rounded form tells how large an error is to be expected of that type.
+/// The type that steps are rounded to. The rounded form tells how large an error is to be expected of that type; which
+/// steps depends on where an implementation has its scores (ReferenceRequest::scores).
+///
+/// storage: as an eager framework stores them: q . k, its product with the scale, P, o, dP, dS, its product with the
+///     scale, dq, dk, dv; sums inside a step stay fp64.
+/// fp32: what fp32 arithmetic between the products leaves.
+///     q . k      sums of 16 products, added up in fp32 and cut, as tensor cores do.
+///     P          rounded (1 + u) P / (1 + u), with u the unit roundoff: the numbers that are rounded are
+///                exp(S - m) with whatever m a row had as its maximum, so even a P of 1 may lie between two neighbours.
+///     P again    in the backward exp(S - LSE + 1.5 * 2^-24 |LSE|), then rounded. In fp32 LSE, LSE * log2(e) and
+///                scale * log2(e) are each off by up to 2^-24 of their size, and so is the exponent near LSE; half of
+///                their sum, since a yardstick is doubled (verify.hpp). All in one direction: the last is, over all
+///                rows.
+///     o, dS, dq, dk, dv rounded; dP not.
 enum class Rounding : std::uint8_t { none, bf16, fp16 };
 
 /// Host memory in the problem's storage type; `d_o` null when no gradient is wanted.
@@ -38,6 +49,7 @@ struct ReferenceRequest {
   std::span<const std::int64_t> keys;     ///< of dk and dv, ascending; none without gradients
   bool backward = false;
   Rounding rounding = Rounding::none;
+  ScorePrecision scores = ScorePrecision::fp32;  ///< what is rounded; of no effect without rounding
   /// LSE and D of all queries, (group_size, seq_len), when known from elsewhere: the keys then cost only themselves.
   const double* known_lse = nullptr;
   const double* known_d = nullptr;
@@ -54,6 +66,7 @@ struct ReferenceResult {
   /// Largest root of sum_i (P_ij (|dP_ij| + |D_i|))^2 of the key rows j, i over the queries of the whole group: dK_j
   /// adds up one rounding error for each query, and independent errors add as the root of their squares.
   double largest_key_term = 0;
+  double largest_product = 0;  ///< largest |q . k|, not scaled, of the query rows
 };
 
 /// Doubles that evaluate_reference() needs as workspace.

@@ -94,6 +94,8 @@ class HeadsCopy {
 struct Scale {
   double reference = 0;  // max |reference|
   double yardstick = 0;  // max |rounded formula - reference|
+  double error_sum = 0;  // of the rounded formula's errors, away from zero
+  double magnitude = 0;  // sum |reference|, where that is finite
   double floor = 0;      // dq, dk: c in verify.hpp
 };
 
@@ -128,11 +130,13 @@ struct Verifier::Impl {
   bool backward = false;
   bool complete = true;
   Rounding rounding = Rounding::none;
+  ScorePrecision scores = ScorePrecision::fp32;
   std::vector<Sample> samples;
   Scale o, lse, dq, dk, dv;
   double term = 0;              // largest_term over the samples
   double key_term = 0;          // largest_key_term over those with exact keys
   double max_q = 0, max_k = 0;  // largest |q|, |k| of the sampled groups' heads
+  double product = 0;           // largest |q . k|
 
   [[nodiscard]] std::int64_t group() const { return problem.group_size(); }
 
@@ -144,7 +148,12 @@ struct Verifier::Impl {
   [[nodiscard]] double key_floor(double largest_key_term) const {
     return std::max(term, largest_key_term) * problem.scale() * max_q;
   }
-  [[nodiscard]] double tolerance(const Scale& scale, double magnitude) const;
+  /// Of every output but lse.
+  [[nodiscard]] double tolerance(const Scale& scale) const;
+  [[nodiscard]] double lse_tolerance() const;
+  /// Of the bias of o or dv, beside what its own rows allow. `from_lse`: P is made from LSE.
+  [[nodiscard]] double bias_tolerance(const Scale& scale, bool from_lse) const;
+  [[nodiscard]] std::string note() const;
 };
 
 void Verifier::Impl::choose_samples(std::uint64_t seed, double budget) {
@@ -218,8 +227,14 @@ void measure(const Expected& expected, Scale& scale) {
   scale.reference = std::max(scale.reference, largest(expected.values));
   for (std::size_t i = 0; i < expected.rounded.size(); ++i) {
     // Where the rounded formula overflows it is no yardstick.
-    const double error = std::fabs(expected.rounded[i] - expected.values[i]);
-    if (std::isfinite(error)) scale.yardstick = std::max(scale.yardstick, error);
+    const double error = expected.rounded[i] - expected.values[i];
+    if (!std::isfinite(error) || expected.values[i] == 0) {
+      scale.yardstick = std::isfinite(error) ? std::max(scale.yardstick, std::fabs(error)) : scale.yardstick;
+      continue;
+    }
+    scale.yardstick = std::max(scale.yardstick, std::fabs(error));
+    scale.error_sum += std::copysign(error, error * expected.values[i]);
+    scale.magnitude += std::fabs(expected.values[i]);
   }
 }
 
@@ -232,6 +247,7 @@ void Verifier::Impl::evaluate(Sample& sample, const ReferenceInputs& inputs) {
   request.queries = sample.queries;
   if (sample.exact_keys) request.keys = sample.keys;
   request.backward = backward;
+  request.scores = scores;
   std::vector<double> workspace(reference_workspace(problem, request));
   const auto run = [&](Rounding how, std::vector<double> Expected::*to) {
     request.rounding = how;
@@ -244,6 +260,7 @@ void Verifier::Impl::evaluate(Sample& sample, const ReferenceInputs& inputs) {
     if (how != Rounding::none) return;
     term = std::max(term, result.largest_term);
     key_term = std::max(key_term, result.largest_key_term);
+    product = std::max(product, result.largest_product);
   };
   run(Rounding::none, &Expected::values);
   if (rounding != Rounding::none) run(rounding, &Expected::rounded);
@@ -286,6 +303,7 @@ double Verifier::Impl::evaluate_keys(const Sample& sample, const HostOutputs& ou
   ReferenceRequest request;
   request.keys = sample.keys;
   request.backward = true;
+  request.scores = scores;
   request.known_lse = known_lse.data();
   request.known_d = known_d.data();
   const ReferenceInputs inputs{sample.copies[0].operand(), sample.copies[1].operand(), sample.copies[2].operand(), d_o};
@@ -302,15 +320,40 @@ double Verifier::Impl::evaluate_keys(const Sample& sample, const HostOutputs& ou
   return largest_key_term;
 }
 
-double Verifier::Impl::tolerance(const Scale& scale, double magnitude) const {
-  switch (problem.dtype) {
-    case DType::fp32:
-      return 1e-5 * magnitude + 4 * unit_roundoff(DType::fp32) * scale.floor;
-    case DType::tf32:
-      return 1e-3 * magnitude + 4 * unit_roundoff(DType::tf32) * scale.floor;
-    default:
-      return 2 * scale.yardstick + unit_roundoff(problem.dtype) * std::max(magnitude, scale.floor);
+constexpr double kFp32Tolerance = 1e-5, kTf32Tolerance = 1e-3;
+
+double Verifier::Impl::tolerance(const Scale& scale) const {
+  const double u = unit_roundoff(problem.dtype);
+  if (is_16bit(problem.dtype)) return 2 * scale.yardstick + u * std::max(scale.reference, scale.floor);
+  return (problem.dtype == DType::tf32 ? kTf32Tolerance : kFp32Tolerance) * scale.reference + 4 * u * scale.floor;
+}
+
+double Verifier::Impl::lse_tolerance() const {
+  const double magnitude = std::max(lse.reference, 1.0);
+  if (problem.dtype == DType::tf32) return kTf32Tolerance * magnitude;
+  if (!is_16bit(problem.dtype) || scores == ScorePrecision::fp32) return kFp32Tolerance * magnitude;
+  return 2 * lse.yardstick + unit_roundoff(problem.dtype) * magnitude;
+}
+
+double Verifier::Impl::bias_tolerance(const Scale& scale, bool from_lse) const {
+  if (!is_16bit(problem.dtype)) return kInfinity;
+  const double terms = static_cast<double>(from_lse ? problem.seq_len * group() : problem.kv_len);
+  double tolerance = unit_roundoff(problem.dtype) / 8 + 0x1p-24 * terms / 16;
+  if (scores == ScorePrecision::fp32) {
+    constexpr double kLseRoundings = 3 * 0x1p-24;
+    if (from_lse) tolerance += kLseRoundings * lse.reference;
+  } else if (scale.magnitude > 0) {
+    tolerance += 2 * std::fabs(scale.error_sum) / scale.magnitude;
   }
+  return tolerance;
+}
+
+std::string Verifier::Impl::note() const {
+  constexpr double kFp16End = 65520;  // rounds to infinity
+  if (problem.dtype != DType::fp16 || scores != ScorePrecision::storage || product < kFp16End) return "";
+  char text[120];
+  std::snprintf(text, sizeof(text), "|q . k| reaches %.3g, and scores that are stored in fp16 end at 65504", product);
+  return text;
 }
 
 namespace {
@@ -331,12 +374,28 @@ class Comparison {
       got_ = got;
       expected_ = expected;
     }
+    if (!std::isfinite(error) || same_infinity || expected == 0) return;
+    row_bias_ += std::copysign(got - expected, (got - expected) * expected);
+    magnitude_ += std::fabs(expected);
   }
 
-  [[nodiscard]] OutputCheck finish(double max_reference, double tolerance) {
+  void end_row() {
+    bias_ += row_bias_;
+    squares_ += row_bias_ * row_bias_;
+    row_bias_ = 0;
+  }
+
+  /// `bias_tolerance`: to which that of the rows is added.
+  [[nodiscard]] OutputCheck finish(double max_reference, double tolerance, double bias_tolerance) {
+    constexpr double kDeviations = 4;
     check_.max_reference = max_reference;
     check_.tolerance = tolerance;
-    check_.passed = !place_.empty() && check_.max_error <= tolerance;
+    check_.bias_tolerance = bias_tolerance;
+    if (magnitude_ > 0) {
+      check_.bias = bias_ / magnitude_;
+      check_.bias_tolerance += kDeviations * std::sqrt(squares_) / magnitude_;
+    }
+    check_.passed = !place_.empty() && check_.max_error <= tolerance && std::fabs(check_.bias) <= check_.bias_tolerance;
     if (!place_.empty()) {
       const auto text = [](double x) {
         char digits[40];
@@ -356,15 +415,17 @@ class Comparison {
   OutputCheck check_;
   std::vector<std::int64_t> place_;
   double got_ = 0, expected_ = 0;
+  double row_bias_ = 0, bias_ = 0, squares_ = 0, magnitude_ = 0;  // errors away from zero; sum |expected|
 };
 
 }  // namespace
 
-Verifier::Verifier(const AttentionProblem& problem, ConstOperand q, ConstOperand k, ConstOperand v, ConstOperand d_o,
-                   std::uint64_t seed, double work_budget)
+Verifier::Verifier(const AttentionProblem& problem, ScorePrecision scores, ConstOperand q, ConstOperand k,
+                   ConstOperand v, ConstOperand d_o, std::uint64_t seed, double work_budget)
     : impl_(std::make_unique<Impl>()) {
   WM_CHECK(invalid_reason(problem).empty(), invalid_reason(problem));
   impl_->problem = problem;
+  impl_->scores = scores;
   impl_->backward = d_o.data != nullptr;
   if (problem.dtype == DType::bf16) impl_->rounding = Rounding::bf16;
   if (problem.dtype == DType::fp16) impl_->rounding = Rounding::fp16;
@@ -419,6 +480,7 @@ CheckReport Verifier::check(const HostOutputs& outputs) const {
   const auto bytes = static_cast<std::int64_t>(size_of(p.dtype));
   const detail::RowOps& ops = detail::row_ops(p.dtype);
   CheckReport report;
+  report.note = impl.note();
 
   const auto compare_rows = [&](Comparison& comparison, const ConstOperand& got, std::int64_t batch, std::int64_t head,
                                 std::span<const std::int64_t> rows, const double* expected) {
@@ -427,10 +489,11 @@ CheckReport Verifier::check(const HostOutputs& outputs) const {
       const std::int64_t offset = batch * got.batch_stride + head * got.head_stride + row * got.row_stride;
       ops.to_float(static_cast<const char*>(got.data) + offset * bytes, values, p.head_dim);
       for (std::int64_t c = 0; c < p.head_dim; ++c) comparison.add(values[c], *expected++, batch, head, row, c);
+      comparison.end_row();
     }
   };
   const auto compare_queries = [&](const char* output, const ConstOperand& got, Expected Sample::*expected,
-                                   const Scale& scale) {
+                                   const Scale& scale, double bias_tolerance) {
     if (got.data == nullptr) return;
     Comparison comparison(output);
     for (const Sample& sample : impl.samples) {
@@ -440,10 +503,10 @@ CheckReport Verifier::check(const HostOutputs& outputs) const {
         values += static_cast<std::int64_t>(sample.queries.size()) * p.head_dim;
       }
     }
-    report.outputs.push_back(comparison.finish(scale.reference, impl.tolerance(scale, scale.reference)));
+    report.outputs.push_back(comparison.finish(scale.reference, impl.tolerance(scale), bias_tolerance));
   };
 
-  compare_queries("o", outputs.o, &Sample::o, impl.o);
+  compare_queries("o", outputs.o, &Sample::o, impl.o, impl.bias_tolerance(impl.o, false));
   if (outputs.lse != nullptr) {
     Comparison comparison("lse");
     for (const Sample& sample : impl.samples) {
@@ -456,11 +519,10 @@ CheckReport Verifier::check(const HostOutputs& outputs) const {
         }
       }
     }
-    report.outputs.push_back(
-        comparison.finish(impl.lse.reference, impl.tolerance(impl.lse, std::max(impl.lse.reference, 1.0))));
+    report.outputs.push_back(comparison.finish(impl.lse.reference, impl.lse_tolerance(), kInfinity));
   }
   if (!impl.backward) return report;
-  compare_queries("dq", outputs.dq, &Sample::dq, impl.dq);
+  compare_queries("dq", outputs.dq, &Sample::dq, impl.dq, kInfinity);
 
   if (outputs.dk.data == nullptr && outputs.dv.data == nullptr) return report;
   Comparison dk_comparison("dk"), dv_comparison("dv");
@@ -482,12 +544,12 @@ CheckReport Verifier::check(const HostOutputs& outputs) const {
       compare_rows(dv_comparison, outputs.dv, sample.batch, sample.kv_head, sample.keys, dv.values.data());
     }
   }
-  const auto finish = [&](Comparison& comparison, const Scale& scale, const ConstOperand& got) {
+  const auto finish = [&](Comparison& comparison, const Scale& scale, const ConstOperand& got, double bias_tolerance) {
     if (got.data == nullptr) return;
-    report.outputs.push_back(comparison.finish(scale.reference, impl.tolerance(scale, scale.reference)));
+    report.outputs.push_back(comparison.finish(scale.reference, impl.tolerance(scale), bias_tolerance));
   };
-  finish(dk_comparison, dk_scale, outputs.dk);
-  finish(dv_comparison, dv_scale, outputs.dv);
+  finish(dk_comparison, dk_scale, outputs.dk, kInfinity);
+  finish(dv_comparison, dv_scale, outputs.dv, impl.bias_tolerance(dv_scale, true));
   return report;
 }
 
@@ -498,10 +560,15 @@ bool CheckReport::passed() const {
 std::string CheckReport::failure() const {
   for (const OutputCheck& check : outputs) {
     if (check.passed) continue;
-    char figures[120];
-    std::snprintf(figures, sizeof(figures), " is off by %.3g, allowed %.3g (largest %.3g); ", check.max_error,
-                  check.tolerance, check.max_reference);
-    return check.output + figures + check.worst;
+    char figures[160];
+    if (check.max_error <= check.tolerance) {
+      std::snprintf(figures, sizeof(figures), " is rounded in one direction: by %.3g of its values, allowed %.3g; ",
+                    check.bias, check.bias_tolerance);
+    } else {
+      std::snprintf(figures, sizeof(figures), " is off by %.3g, allowed %.3g (largest %.3g); ", check.max_error,
+                    check.tolerance, check.max_reference);
+    }
+    return check.output + figures + check.worst + (note.empty() ? "" : "; ") + note;
   }
   return "";
 }

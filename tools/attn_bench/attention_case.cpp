@@ -187,7 +187,7 @@ void AttentionCase::run(harness::Session& session, reports::Row& row) {
   const attention::Verifier* verifier = nullptr;
   if (settings.check) {
     std::vector<std::byte> q, k, v, d_o;
-    verifier = &references_->get(p, configuration_.backward, settings.seed, [&] {
+    verifier = &references_->get(p, implementation.score_precision(), configuration_.backward, settings.seed, [&] {
       q = to_host(t.q, context.stream);
       k = to_host(t.k, context.stream);
       v = to_host(t.v, context.stream);

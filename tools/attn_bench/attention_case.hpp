@@ -11,8 +11,8 @@
 
 namespace warpmeter::attn_bench {
 
-/// References of the problems met so far: implementations of the same problem share one. Inputs are a function of the
-/// problem and the seed, so a reference serves them all.
+/// References of the problems met so far: implementations of the same problem that hold scores alike share one. Inputs
+/// are a function of the problem and the seed, so a reference serves them all.
 class ReferenceCache {
  public:
   /// `inputs` is called only when the reference is not there yet; it gives host operands q, k, v and d_o (null d_o:
@@ -21,14 +21,17 @@ class ReferenceCache {
     attention::ConstOperand q, k, v, d_o;
   };
   template <class MakeInputs>
-  const attention::Verifier& get(const attention::AttentionProblem& problem, bool backward, std::uint64_t seed,
-                                 MakeInputs&& make_inputs) {
-    const std::string key = describe(problem) + (backward ? " backward " : " forward ") + std::to_string(seed);
+  const attention::Verifier& get(const attention::AttentionProblem& problem, attention::ScorePrecision scores,
+                                 bool backward, std::uint64_t seed, MakeInputs&& make_inputs) {
+    const bool stored = is_16bit(problem.dtype) && scores == attention::ScorePrecision::storage;  // else all the same
+    const std::string key =
+        describe(problem) + (stored ? " stored" : "") + (backward ? " backward " : " forward ") + std::to_string(seed);
     auto found = verifiers_.find(key);
     if (found == verifiers_.end()) {
       const Inputs inputs = make_inputs();
       found =
-          verifiers_.emplace(key, attention::Verifier(problem, inputs.q, inputs.k, inputs.v, inputs.d_o, seed)).first;
+          verifiers_.emplace(key, attention::Verifier(problem, scores, inputs.q, inputs.k, inputs.v, inputs.d_o, seed))
+              .first;
     }
     return found->second;
   }

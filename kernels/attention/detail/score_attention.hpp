@@ -28,6 +28,8 @@ class ScoreAttention : public Implementation {
     return std::nullopt;
   }
 
+  ScorePrecision score_precision() const final { return ScorePrecision::storage; }
+
   std::string kernel(const AttentionProblem&, Pass) const final {
     return std::string(method_.name) + (on_cpu() ? "_cpu" : "_cuda");
   }

@@ -24,10 +24,11 @@ enum class Layout {
 
 /// What q, k, v and d_o hold.
 enum class Values {
-  normal,         ///< standard normal
-  large_scores,   ///< exact scores between about -1e4 and 1e4: nearly one-hot rows
-  negative_lse,   ///< exact scores around -200: a key padded in with score 0 would take everything
-  very_negative,  ///< exact scores around -1e4: below any finite start of a running maximum
+  normal,          ///< standard normal
+  large_scores,    ///< exact scores between about -1e4 and 1e4: nearly one-hot rows
+  negative_lse,    ///< exact scores around -200: a key padded in with score 0 would take everything
+  very_negative,   ///< exact scores around -1e4: below any finite start of a running maximum
+  inexact_scores,  ///< scores to about 1e4 whose sums round in fp32; for 16-bit types, fp32 has no digits left for them
 };
 
 struct Case {
@@ -35,6 +36,7 @@ struct Case {
   Layout layout = Layout::bhsd;
   Values values = Values::normal;
   double work_budget = 4e9;  ///< of the verifier
+  bool fp32_scores = false;  ///< only for implementations that have scores in fp32: stored, these mean nothing
 };
 [[nodiscard]] std::string describe(const Case& c);
 

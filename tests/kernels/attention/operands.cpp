@@ -48,6 +48,9 @@ void special_scores(Values values, bool is_query, std::uint64_t stream_id, std::
       case Values::negative_lse:
         x[i] = integer(stream_id, i, 4, 6) * (is_query ? -1.0f : 1.0f);
         break;
+      case Values::inexact_scores:
+        x[i] *= 45.0f;
+        break;
       case Values::very_negative:
         x[i] = integer(stream_id, i, 49, 51) * (is_query ? -1.0f : 1.0f);
         break;
@@ -209,7 +212,8 @@ Verifier Operands::verifier(double work_budget) const {
   const auto operand = [](const Block& block) {
     return as_const(block.placement.operand(block.host.data(), size_of(block.host.dtype())));
   };
-  return Verifier(case_.problem, operand(q_), operand(k_), operand(v_), operand(d_o_), 7, work_budget);
+  return Verifier(case_.problem, subject_.implementation().score_precision(), operand(q_), operand(k_), operand(v_),
+                  operand(d_o_), 7, work_budget);
 }
 
 }  // namespace warpmeter::attention::conformance

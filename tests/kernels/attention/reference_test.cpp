@@ -224,13 +224,15 @@ AttentionProblem one_number(DType dtype) {
 }
 
 /// LSE of one key is its score: q * k, rounded as the yardstick rounds.
-double score(DType dtype, Rounding rounding, std::uint16_t q, std::uint16_t k) {
+double score(DType dtype, Rounding rounding, std::uint16_t q, std::uint16_t k,
+             ScorePrecision scores = ScorePrecision::storage) {
   const std::uint16_t v = 0;
   const ReferenceInputs inputs{{&q, 1, 1, 1}, {&k, 1, 1, 1}, {&v, 1, 1, 1}, {}};
   const std::int64_t row = 0;
   ReferenceRequest request;
   request.queries = {&row, 1};
   request.rounding = rounding;
+  request.scores = scores;
   std::vector<double> workspace(reference_workspace(one_number(dtype), request));
   return evaluate_reference(one_number(dtype), inputs, request, workspace.data()).lse[0];
 }
@@ -248,6 +250,57 @@ TEST(Reference, YardstickRoundsEveryStepToTheType) {
   const std::uint16_t fp16_small = 0x0400, fp16_sixteenth = 0x1600;  // 2^-14 and 1.5 * 2^-10: a tie among subnormals
   EXPECT_EQ(score(DType::fp16, Rounding::none, fp16_small, fp16_sixteenth), 1.5 * 0x1p-24);
   EXPECT_EQ(score(DType::fp16, Rounding::fp16, fp16_small, fp16_sixteenth), 0x1p-23);
+}
+
+TEST(Reference, YardstickOfFp32ScoresLeavesThem) {
+  const ScorePrecision fp32 = ScorePrecision::fp32;
+  EXPECT_EQ(score(DType::bf16, Rounding::bf16, 0x3F81, 0x3F81, fp32), 1 + 0x1p-6 + 0x1p-14);
+  EXPECT_EQ(score(DType::fp16, Rounding::fp16, 0x5C00, 0x5C00, fp32), 65536.0);
+}
+
+TEST(Reference, YardstickOfFp32ScoresAddsSixteenProductsAtATimeAndCuts) {
+  AttentionProblem p = one_number(DType::fp16);
+  p.head_dim = 17;
+  std::vector<std::uint16_t> q(17, 0), v(17, 0);
+  const auto lse = [&](Rounding rounding) {
+    const ReferenceInputs inputs{{q.data(), 17, 17, 17}, {q.data(), 17, 17, 17}, {v.data(), 17, 17, 17}, {}};
+    const std::int64_t row = 0;
+    ReferenceRequest request;
+    request.queries = {&row, 1};
+    request.rounding = rounding;
+    std::vector<double> workspace(reference_workspace(p, request));
+    const ReferenceResult result = evaluate_reference(p, inputs, request, workspace.data());
+    EXPECT_EQ(result.largest_product, result.lse[0] / p.scale());
+    return result.lse[0] / p.scale();
+  };
+  q[0] = 0x5400;   // 64: 2^12 in the first step
+  q[16] = 0x2400;  // 2^-6: 2^-12 in the second, the 25th bit
+  EXPECT_EQ(lse(Rounding::none), 0x1p12 + 0x1p-12);
+  EXPECT_EQ(lse(Rounding::fp16), 0x1p12);
+  std::swap(q[16], q[1]);  // both in one step: no more than one cut, of nothing that fp32 does not hold
+  q[2] = 0x2400;           // 2^-11 in all: the 24th bit
+  EXPECT_EQ(lse(Rounding::fp16), 0x1p12 + 0x1p-11);
+}
+
+/// P of one key is 1: an old maximum puts it between two neighbours, and LSE's roundings move it in the backward.
+TEST(Reference, YardstickOfFp32ScoresMovesAProbabilityOfOne) {
+  const std::uint16_t one_fp16 = 0x3C00, one_bf16 = 0x3F80, fp16_256 = 0x5C00;
+  const std::int64_t row = 0;
+  std::vector<double> workspace;
+  const auto evaluate = [&](DType dtype, const std::uint16_t& one, const std::uint16_t& q) {
+    const ReferenceInputs inputs{{&q, 1, 1, 1}, {&q, 1, 1, 1}, {&one, 1, 1, 1}, {&one, 1, 1, 1}};
+    ReferenceRequest request;
+    request.queries = request.keys = {&row, 1};
+    request.backward = true;
+    request.rounding = dtype == DType::bf16 ? Rounding::bf16 : Rounding::fp16;
+    workspace.resize(reference_workspace(one_number(dtype), request));
+    return evaluate_reference(one_number(dtype), inputs, request, workspace.data());
+  };
+  EXPECT_EQ(evaluate(DType::fp16, one_fp16, one_fp16).o[0], 1 - 0x1p-11);
+  EXPECT_EQ(evaluate(DType::bf16, one_bf16, one_bf16).o[0], 1 - 0x1p-8);
+  const ReferenceResult result = evaluate(DType::fp16, one_fp16, fp16_256);  // LSE = 2^16: 6 * 2^-10 more
+  EXPECT_EQ(result.lse[0], 65536.0);
+  EXPECT_EQ(result.dv[0], 1 + 6 * 0x1p-10);
 }
 
 }  // namespace

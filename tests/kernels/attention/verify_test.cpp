@@ -45,7 +45,7 @@ class Computed {
   }
 
   [[nodiscard]] Verifier verifier(double budget = 4e9) const {
-    return Verifier(problem_, in(q), in(k), in(v), in(d_o), 11, budget);
+    return Verifier(problem_, ScorePrecision::fp32, in(q), in(k), in(v), in(d_o), 11, budget);
   }
   [[nodiscard]] HostOutputs outputs() const { return {in(o), lse.data_as<float>(), in(dq), in(dk), in(dv)}; }
 
@@ -103,13 +103,36 @@ TEST_P(VerifierOf, AcceptsRightOutputsAndRoundingNoise) {
   EXPECT_EQ(report.failure(), "");
   ASSERT_EQ(report.outputs.size(), 5U);
   EXPECT_LT(report.max_error(), unit(GetParam()) * 1.01);
-  // An error of one more unit in the last place everywhere.
+  // An error of one more unit in the last place everywhere, of either sign by rows.
   for (Tensor* t : {&run.o, &run.dq, &run.dk, &run.dv}) {
-    const auto noise = static_cast<float>(1 + 2 * unit(GetParam()));
-    run.change(*t, 0, t->elements(), [&](float x) { return x * noise; });
+    std::int64_t count = 0;
+    run.change(*t, 0, t->elements(), [&](float x) {
+      const double sign = (count++ / 16 * 0x9E3779B9) >> 16 & 1 ? 2 : -2;
+      return x * static_cast<float>(1 + sign * unit(GetParam()));
+    });
   }
   report = verifier.check(run.outputs());
   EXPECT_TRUE(report.passed()) << report.failure();
+}
+
+TEST_P(VerifierOf, FindsRoundingInOneDirection) {
+  if (GetParam() == DType::fp32) return;  // its bound has room for hundreds of roundings
+  for (const double by : {-1.0, 1.0}) {
+    Computed run(small(GetParam()));
+    const Verifier verifier = run.verifier();
+    for (Tensor* t : {&run.o, &run.dv}) {
+      // One unit in the last place.
+      const auto factor = static_cast<float>(1 + by * 1.01 * unit(GetParam()));
+      run.change(*t, 0, t->elements(), [&](float x) { return x * factor; });
+    }
+    const CheckReport report = verifier.check(run.outputs());
+    for (const OutputCheck& check : report.outputs) {
+      EXPECT_EQ(check.passed, check.output != "o" && check.output != "dv") << check.output;
+      EXPECT_LE(check.max_error, check.tolerance) << check.output;
+    }
+    EXPECT_EQ(report.failure().rfind("o is rounded in one direction: by ", 0), 0U) << report.failure();
+    EXPECT_GT(by * report.outputs.front().bias, 0.0);
+  }
 }
 
 TEST_P(VerifierOf, FindsOneWrongElementInEachOutput) {
@@ -212,7 +235,7 @@ TEST(Verifier, LseErrorsAreHeldAgainstOneWhenTheLogarithmIsSmall) {
 TEST(Verifier, ForwardAloneAndOutputsLeftOut) {
   Computed run(small());
   const HostOutputs all = run.outputs();
-  const Verifier forward(small(), as_const(operand_bhsd(run.q)), as_const(operand_bhsd(run.k)),
+  const Verifier forward(small(), ScorePrecision::fp32, as_const(operand_bhsd(run.q)), as_const(operand_bhsd(run.k)),
                          as_const(operand_bhsd(run.v)), {}, 1);
   EXPECT_EQ(forward.check(all).outputs.size(), 2U);
   HostOutputs some;

@@ -15,24 +15,27 @@
 /// A consumer warpgroup: the products, the softmax between them, and what is stored.
 namespace warpmeter::attention::flash_sm90 {
 
-/// S = Q K^T of this warpgroup's rows and the first kKeys of a key block; issued, not awaited.
-template <class T, class Config, int kKeys>
-__device__ __forceinline__ void multiply_scores(float (&s)[kKeys / 2], std::uint64_t query, std::uint64_t key) {
+/// S = Q K^T of this warpgroup's rows and a key block; issued, not awaited.
+template <class T, class Config>
+__device__ __forceinline__ void multiply_scores(float (&s)[Config::kBlockN / 2], std::uint64_t query,
+                                                std::uint64_t key) {
 #pragma unroll
   for (int k = 0; k < Config::kHeadDim / 16; ++k) {
     const int panel = k / 4, column = k % 4 * 32;
-    ptx::Wgmma<T, kKeys>::shared_shared(s, query + (panel * Config::kQueryPanelBytes + column) / 16,
-                                        key + (panel * Config::kKeyPanelBytes + column) / 16, k > 0);
+    ptx::Wgmma<T, Config::kBlockN>::shared_shared(s, query + (panel * Config::kQueryPanelBytes + column) / 16,
+                                                  key + (panel * Config::kKeyPanelBytes + column) / 16, k > 0);
   }
 }
 
-/// O += P V; issued, not awaited.
+/// O += P V, or O = P V without `accumulate`; issued, not awaited.
 template <class T, class Config>
 __device__ __forceinline__ void multiply_values(float (&o)[Config::kHeadDim / 2],
-                                                const std::uint32_t (&p)[Config::kBlockN / 4], std::uint64_t value) {
+                                                const std::uint32_t (&p)[Config::kBlockN / 4], std::uint64_t value,
+                                                int accumulate) {
 #pragma unroll
   for (int k = 0; k < Config::kBlockN / 16; ++k) {
-    ptx::Wgmma<T, Config::kHeadDim>::template registers_shared<true>(o, p + 4 * k, value + k * (16 * 128 / 16));
+    ptx::Wgmma<T, Config::kHeadDim>::template registers_shared<true>(o, p + 4 * k, value + k * (16 * 128 / 16),
+                                                                     k > 0 ? 1 : accumulate);
   }
 }
 
@@ -56,7 +59,6 @@ class Consumer {
   __device__ __forceinline__ void run() {
     if (consumer_ == Config::kConsumers - 1) pass_turn();
     bool pending = false;  // the last product of the item before, and its storing
-    clear_output();
     for (RingPosition<Config::kWorkSlots> slot;; slot = slot.next()) {
       ptx::mbarrier_wait(shared_ + Config::kWorkFull + 8 * slot.stage(), slot.phase());
       const auto field = [&](int i) {
@@ -65,7 +67,7 @@ class Consumer {
       };
       const int first_row = field(0) + 64 * consumer_, tile_blocks = field(1);
       if (tile_blocks < 0) break;
-      const int blocks = first_row < params_.seq_len ? WorkItem::blocks_seen<Config>(params_, first_row + 64) : 0;
+      const int blocks = is_row(params_, first_row) ? WorkItem::blocks_seen<Config>(params_, first_row + 64) : 0;
       const int whole = min(blocks, WorkItem::blocks_whole<Config>(params_, first_row));
       // Blocks for the other warpgroups alone come first in the rings; the values of what is pending come before
       // theirs.
@@ -90,15 +92,7 @@ class Consumer {
       }
       int block = blocks - 1;
       if (!pending) begin_item(slot);
-      if (Config::kHalfBlocks && half_block(first_row, block)) {
-        if constexpr (Config::kHalfBlocks) {
-          if (pending) {
-            step<Step::next_item, true>(slot, first_row, block, true, skipped);
-          } else {
-            step<Step::first, true>(slot, first_row, block, true);
-          }
-        }
-      } else if (pending) {
+      if (pending) {
         step<Step::next_item>(slot, first_row, block, whole <= block, skipped);
       } else {
         step<Step::first>(slot, first_row, block, whole <= block);
@@ -114,6 +108,7 @@ class Consumer {
     }
     if (pending) finish();
     if (consumer_ == 0) await_turn();  // takes in the turn that was passed last
+    if (Config::kStagedOutput && threadIdx.x % 32 == 0) ptx::bulk_wait_read();
   }
 
  private:
@@ -168,10 +163,6 @@ class Consumer {
     }
   }
 
-  __device__ __forceinline__ void clear_output() {
-#pragma unroll
-    for (int i = 0; i < Config::kHeadDim / 2; ++i) o_[i] = 0.0f;
-  }
   __device__ __forceinline__ void begin_item(RingPosition<Config::kWorkSlots> slot) {
     stored_ = slot;
     state_.reset();
@@ -185,19 +176,21 @@ class Consumer {
   __device__ __forceinline__ RowsOfHead stored_rows() const {
     return {load_field(stored_, 2), load_field(stored_, 3), load_field(stored_, 0) + 64 * consumer_ + thread_row()};
   }
-  /// Writes its output, gives its slot back and clears o_ for the next.
+  /// Writes its output and gives its slot back.
   __device__ __forceinline__ void store(const float (&inverse)[2]) {
-    store_output<T>(params_, stored_rows(), o_, inverse);
+    clear_unseen(o_, inverse);
+    if constexpr (Config::kStagedOutput) {
+      const int warp = 4 * consumer_ + static_cast<int>(threadIdx.x) % 128 / 32;
+      send_output<T, Config>(params_, stored_rows(), shared_ + Config::kOutputOffset + warp * Config::kOutputBytes, o_,
+                             inverse);
+    } else {
+      store_output<T>(params_, stored_rows(), o_, inverse);
+    }
     __syncwarp();
     release(shared_ + Config::kWorkEmpty + 8 * stored_.stage());
-    clear_output();
+    accumulate_ = 0;
   }
-  /// Whether this warpgroup's rows see no more than the first half of the keys of `block`, their last.
-  [[nodiscard]] __device__ __forceinline__ bool half_block(int first_row, int block) const {
-    return WorkItem::keys_seen<Config>(params_, first_row + 64) - block * Config::kBlockN <= Config::kBlockN / 2;
-  }
-  template <int kCount>
-  __device__ __forceinline__ void mask(float (&s)[kCount], int first_row, int block) const {
+  __device__ __forceinline__ void mask(float (&s)[Config::kBlockN / 2], int first_row, int block) const {
     int limit[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -210,29 +203,33 @@ class Consumer {
     mask_scores(s, limit);
   }
 
+  /// The product of p_ and the values at hand; issued and committed, not awaited.
+  __device__ __forceinline__ void add_values() {
+    multiply_values<T, Config>(o_, p_, values_ + value_.stage() * (Config::kKeyBytes / 16), accumulate_);
+    ptx::wgmma_commit();
+    accumulate_ = 1;
+  }
+
   /// `skipped`: with next_item, blocks of the new item whose values are still to be passed over.
-  /// kHalf: of an item's first block the mask leaves at most the first half; the rest is neither multiplied nor raised.
-  template <Step kStep, bool kHalf = false>
+  template <Step kStep>
   __device__ __forceinline__ void step(RingPosition<Config::kWorkSlots> slot, int first_row, int block, bool masked,
                                        int skipped = 0) {
     constexpr bool kProduct = kStep != Step::first;  // O += P V beside the new scores
     constexpr bool kNewItem = kStep == Step::first || kStep == Step::next_item;
-    constexpr int kKeys = kHalf ? Config::kBlockN / 2 : Config::kBlockN;
-    float s[kKeys / 2];
+    float s[Config::kBlockN / 2];
     await_keys();
     await_turn();
     ptx::hold_registers(s);
     ptx::wgmma_fence();
-    multiply_scores<T, Config, kKeys>(s, query_ + queries_.stage() * (Config::kConsumers * Config::kQueryBytes / 16),
-                                      keys_ + key_.stage() * (Config::kKeyBytes / 16));
+    multiply_scores<T, Config>(s, query_ + queries_.stage() * (Config::kConsumers * Config::kQueryBytes / 16),
+                               keys_ + key_.stage() * (Config::kKeyBytes / 16));
     ptx::wgmma_commit();
     if constexpr (kProduct) {
       await_values();
       ptx::hold_registers(o_);
       ptx::hold_registers(p_);
       ptx::wgmma_fence();
-      multiply_values<T, Config>(o_, p_, values_ + value_.stage() * (Config::kKeyBytes / 16));
-      ptx::wgmma_commit();
+      add_values();
     }
     pass_turn();
     float inverse[2];
@@ -274,8 +271,7 @@ class Consumer {
     ptx::hold_registers(o_);
     ptx::hold_registers(p_);
     ptx::wgmma_fence();
-    multiply_values<T, Config>(o_, p_, values_ + value_.stage() * (Config::kKeyBytes / 16));
-    ptx::wgmma_commit();
+    add_values();
     ptx::wgmma_wait<0>();
     ptx::hold_registers(o_);
     release_values();
@@ -292,6 +288,7 @@ class Consumer {
   RingPosition<Config::kStages> key_, value_;
   RingPosition<Config::kWorkSlots> stored_;  // the slot of the item that o_ and state_ belong to
   RowState state_;
+  int accumulate_ = 0;  // 1 when o_ holds something of its item
   float o_[Config::kHeadDim / 2];
   std::uint32_t p_[Config::kBlockN / 4];
 };

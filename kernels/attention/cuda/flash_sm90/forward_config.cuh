@@ -7,14 +7,12 @@
 namespace warpmeter::attention::flash_sm90 {
 
 /// kBlockM query rows, 64 a consumer warpgroup; kBlockN keys a step. kPingPong: the warpgroups take turns at the tensor
-/// cores, one in its softmax while another multiplies. kHalfBlocks: when causal, a warpgroup whose rows see half of
-/// their last key block multiplies just that half.
+/// cores, one in its softmax while another multiplies.
 template <int kHeadDim_, int kBlockM_, int kBlockN_, bool kCausal_, bool kPingPong_, int kStages_ = 2,
-          int kQueryStages_ = 1, bool kHalfBlocks_ = false>
+          int kQueryStages_ = 1>
 struct ForwardConfig {
   static constexpr int kHeadDim = kHeadDim_, kBlockM = kBlockM_, kBlockN = kBlockN_;
   static constexpr bool kCausal = kCausal_, kPingPong = kPingPong_;
-  static constexpr bool kHalfBlocks = kHalfBlocks_;
   static constexpr bool kPrefetch = !kCausal;      ///< of what an item begins with, into L2
   static constexpr int kConsumers = kBlockM / 64;  ///< warpgroups
   static constexpr int kThreads = 128 * (kConsumers + 1);
@@ -36,7 +34,13 @@ struct ForwardConfig {
   static constexpr int kQueryOffset = 0;
   static constexpr int kKeyOffset = kQueryStages * kConsumers * kQueryBytes;
   static constexpr int kValueOffset = kKeyOffset + kStages * kKeyBytes;
-  static constexpr int kBarrierOffset = kValueOffset + kStages * kKeyBytes;
+
+  // O leaves through shared memory and the copy engine where there is room for it, 16 rows a warp.
+  static constexpr int kOutputOffset = kValueOffset + kStages * kKeyBytes;
+  static constexpr int kOutputPanelBytes = 16 * 128;
+  static constexpr int kOutputBytes = kPanels * kOutputPanelBytes;  ///< of one warp
+  static constexpr bool kStagedOutput = kOutputOffset + 4 * kConsumers * kOutputBytes + 2048 <= 227 * 1024;
+  static constexpr int kBarrierOffset = kOutputOffset + (kStagedOutput ? 4 * kConsumers * kOutputBytes : 0);
 
   // Barriers, 8 bytes each.
   static constexpr int kQueryFull = kBarrierOffset;  ///< one a stage and consumer
@@ -60,7 +64,7 @@ struct ForwardConfig {
 
 // The tiles in use; measured beside others in dev/flash_sm90.md.
 template <bool kCausal>
-using ForwardD64 = ForwardConfig<64, 192, 128, kCausal, true>;
+using ForwardD64 = ForwardConfig<64, 192, 128, kCausal, true, kCausal ? 3 : 2>;
 template <bool kCausal>
 using ForwardD80 = ForwardConfig<80, 128, 176, kCausal, true>;
 template <bool kCausal>

@@ -25,6 +25,10 @@ void launch_forward(const ForwardArguments& arguments, cudaStream_t stream) {
   params.v = make_tensor_map(arguments.v, kBf16, shape.batch, shape.num_kv_heads, shape.kv_len, shape.head_dim,
                              Config::kBlockN);
   params.o = arguments.o;
+  if constexpr (Config::kStagedOutput) {
+    const ConstTensorView o{params.o.data, params.o.batch_stride, params.o.head_stride, params.o.row_stride};
+    params.o_map = make_tensor_map(o, kBf16, shape.batch, shape.num_heads, shape.seq_len, shape.head_dim, 16);
+  }
   params.lse = arguments.lse;
   params.work_counter = arguments.work_counter;
   params.scale = shape.scale;
@@ -37,6 +41,7 @@ void launch_forward(const ForwardArguments& arguments, cudaStream_t stream) {
   params.tiles = static_cast<int>((shape.seq_len + Config::kBlockM - 1) / Config::kBlockM);
   params.heads = static_cast<int>(shape.batch * shape.num_heads);
   params.items = params.heads * params.tiles;
+  params.row_shift = (params.tiles * Config::kBlockM - params.seq_len) / 64 * 64;
   constexpr int kLastRounds = 2;  // of items a block
   params.mixed_heads =
       std::max(0, params.heads - (kLastRounds * arguments.multiprocessors + params.tiles - 1) / params.tiles);

@@ -31,6 +31,7 @@ struct ForwardArguments {
 /// the last heads, from mixed_heads on, all longest tiles come first and the shortest last: the blocks finish together.
 struct ForwardParams {
   CUtensorMap q, k, v;
+  CUtensorMap o_map;  ///< with ForwardConfig::kStagedOutput
   TensorView o;
   float* lse;
   WorkCounter* work_counter;
@@ -38,6 +39,8 @@ struct ForwardParams {
   int seq_len, kv_len, head_dim;
   int num_heads, group_size;  ///< group_size: query heads a key/value head
   int items, tiles, heads, mixed_heads;
+  int row_shift;  ///< whole warpgroups that the first tile lacks, in rows, when causal: the last tile, whose rows see
+                  ///< the most keys, is then full
 };
 
 }  // namespace warpmeter::attention::flash_sm90

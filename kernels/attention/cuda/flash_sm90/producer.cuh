@@ -116,7 +116,7 @@ __device__ __forceinline__ void load_queries_and_keys(const ForwardParams& param
 #pragma unroll
       for (int panel = 0; panel < Config::kPanels; ++panel) {
         ptx::tma_load_4d(shared + Config::kQueryOffset + place * Config::kQueryBytes + panel * Config::kQueryPanelBytes,
-                         &params.q, barrier, panel * 64, work.first_row + 64 * consumer, work.head, work.batch,
+                         &params.q, barrier, panel * 64, max(0, work.first_row + 64 * consumer), work.head, work.batch,
                          ptx::L2Policy::evict_first);
       }
     }

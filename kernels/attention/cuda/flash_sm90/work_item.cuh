@@ -9,8 +9,8 @@ namespace warpmeter::attention::flash_sm90 {
 
 /// A tile of queries of one head, as the producer hands it on.
 struct WorkItem {
-  int first_row;
-  int blocks;  ///< key blocks of which some row of the tile sees a key; -1: no item is left
+  int first_row;  ///< when causal maybe negative, a multiple of 64: ForwardParams::row_shift
+  int blocks;     ///< key blocks of which some row of the tile sees a key; -1: no item is left
   int batch, head;
 
   template <class Config>
@@ -30,7 +30,7 @@ struct WorkItem {
     }
     work.batch = batch_head / params.num_heads;
     work.head = batch_head - work.batch * params.num_heads;
-    work.first_row = tile * Config::kBlockM;
+    work.first_row = tile * Config::kBlockM - (Config::kCausal ? params.row_shift : 0);
     work.blocks = blocks_seen<Config>(params, work.first_row + Config::kBlockM);
     return work;
   }

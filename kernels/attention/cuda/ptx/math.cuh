@@ -60,4 +60,11 @@ __device__ __forceinline__ float2 unpack2<__half>(std::uint32_t packed) {
   return __half22float2(*reinterpret_cast<const __half2*>(&packed));
 }
 
+/// `count` ones from bit 0 up; 0 to 32.
+__device__ __forceinline__ std::uint32_t low_bits(std::uint32_t count) {
+  std::uint32_t bits;
+  asm("bmsk.clamp.b32 %0, 0, %1;" : "=r"(bits) : "r"(count));
+  return bits;
+}
+
 }  // namespace warpmeter::ptx

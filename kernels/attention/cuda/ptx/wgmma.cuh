@@ -60,29 +60,29 @@ struct Wgmma;
 
 // One line a width follows: the accumulators' placeholders, those behind them, and the operands.
 
-#define WM_WGMMA_TYPE(T, TYPE, N, D, I0, I1, I2, I3, I4, I5, ...)                                                  \
-  template <>                                                                                                      \
-  struct Wgmma<T, N> {                                                                                             \
-    template <bool kTransposeB = false>                                                                            \
-    static __device__ __forceinline__ void shared_shared(float (&d)[N / 2], std::uint64_t a, std::uint64_t b,      \
-                                                         int accumulate) {                                         \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " I2                                                          \
-                   ", 0;\n"                                                                                        \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" D "}, " I0 ", " I1         \
-                   ", p, 1, 1, 0, " I3 ";\n}\n"                                                                    \
-                   : __VA_ARGS__                                                                                   \
-                   : "l"(a), "l"(b), "r"(accumulate), "n"(kTransposeB ? 1 : 0));                                   \
-    }                                                                                                              \
-    template <bool kTransposeB>                                                                                    \
-    static __device__ __forceinline__ void registers_shared(float (&d)[N / 2], const std::uint32_t* a,             \
-                                                            std::uint64_t b) {                                     \
-      asm volatile(                                                                                                \
-          "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                                               \
-          "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" D "}, {" I0 ", " I1 ", " I2 ", " I3 \
-          "}, " I4 ", p, 1, 1, " I5 ";\n}\n"                                                                       \
-          : __VA_ARGS__                                                                                            \
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTransposeB ? 1 : 0));                         \
-    }                                                                                                              \
+#define WM_WGMMA_TYPE(T, TYPE, N, D, I0, I1, I2, I3, I4, I5, I6, ...)                                                \
+  template <>                                                                                                        \
+  struct Wgmma<T, N> {                                                                                               \
+    template <bool kTransposeB = false>                                                                              \
+    static __device__ __forceinline__ void shared_shared(float (&d)[N / 2], std::uint64_t a, std::uint64_t b,        \
+                                                         int accumulate) {                                           \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " I2                                                            \
+                   ", 0;\n"                                                                                          \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" D "}, " I0 ", " I1           \
+                   ", p, 1, 1, 0, " I3 ";\n}\n"                                                                      \
+                   : __VA_ARGS__                                                                                     \
+                   : "l"(a), "l"(b), "r"(accumulate), "n"(kTransposeB ? 1 : 0));                                     \
+    }                                                                                                                \
+    template <bool kTransposeB>                                                                                      \
+    static __device__ __forceinline__ void registers_shared(float (&d)[N / 2], const std::uint32_t* a,               \
+                                                            std::uint64_t b, int accumulate) {                       \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " I5                                                            \
+                   ", 0;\n"                                                                                          \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" D "}, {" I0 ", " I1 ", " I2  \
+                   ", " I3 "}, " I4 ", p, 1, 1, " I6 ";\n}\n"                                                        \
+                   : __VA_ARGS__                                                                                     \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kTransposeB ? 1 : 0)); \
+    }                                                                                                                \
   };
 #define WM_WGMMA(...)                               \
   WM_WGMMA_TYPE(__nv_bfloat16, "bf16", __VA_ARGS__) \
@@ -95,25 +95,25 @@ struct Wgmma;
 WM_WGMMA(64,
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31",
-    "%32", "%33", "%34", "%35", "%36", "%37",
+    "%32", "%33", "%34", "%35", "%36", "%37", "%38",
     WM_ACC8(0), WM_ACC8(8), WM_ACC8(16), WM_ACC8(24))
 WM_WGMMA(80,
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39",
-    "%40", "%41", "%42", "%43", "%44", "%45",
+    "%40", "%41", "%42", "%43", "%44", "%45", "%46",
     WM_ACC8(0), WM_ACC8(8), WM_ACC8(16), WM_ACC8(24), WM_ACC8(32))
 WM_WGMMA(96,
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
     "%40, %41, %42, %43, %44, %45, %46, %47",
-    "%48", "%49", "%50", "%51", "%52", "%53",
+    "%48", "%49", "%50", "%51", "%52", "%53", "%54",
     WM_ACC8(0), WM_ACC8(8), WM_ACC8(16), WM_ACC8(24), WM_ACC8(32), WM_ACC8(40))
 WM_WGMMA(128,
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
     "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, "
     "%60, %61, %62, %63",
-    "%64", "%65", "%66", "%67", "%68", "%69",
+    "%64", "%65", "%66", "%67", "%68", "%69", "%70",
     WM_ACC8(0), WM_ACC8(8), WM_ACC8(16), WM_ACC8(24), WM_ACC8(32), WM_ACC8(40), WM_ACC8(48), WM_ACC8(56))
 WM_WGMMA(176,
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
@@ -121,7 +121,7 @@ WM_WGMMA(176,
     "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, "
     "%60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
     "%80, %81, %82, %83, %84, %85, %86, %87",
-    "%88", "%89", "%90", "%91", "%92", "%93",
+    "%88", "%89", "%90", "%91", "%92", "%93", "%94",
     WM_ACC8(0), WM_ACC8(8), WM_ACC8(16), WM_ACC8(24), WM_ACC8(32), WM_ACC8(40), WM_ACC8(48), WM_ACC8(56),
     WM_ACC8(64), WM_ACC8(72), WM_ACC8(80))
 WM_WGMMA(256,
@@ -132,7 +132,7 @@ WM_WGMMA(256,
     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, "
     "%100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, "
     "%120, %121, %122, %123, %124, %125, %126, %127",
-    "%128", "%129", "%130", "%131", "%132", "%133",
+    "%128", "%129", "%130", "%131", "%132", "%133", "%134",
     WM_ACC8(0), WM_ACC8(8), WM_ACC8(16), WM_ACC8(24), WM_ACC8(32), WM_ACC8(40), WM_ACC8(48), WM_ACC8(56),
     WM_ACC8(64), WM_ACC8(72), WM_ACC8(80), WM_ACC8(88), WM_ACC8(96), WM_ACC8(104), WM_ACC8(112), WM_ACC8(120))
 // clang-format on

@@ -7,19 +7,18 @@
 
 namespace warpmeter::attention::flash_sm90::bench {
 
-/// A tile of queries and keys, taking turns, stages of keys and of queries, half blocks where causal; with and without
-/// a mask.
-template <int kHeadDim, int kBlockM, int kBlockN, bool kPingPong, int kStages, int kQueryStages, bool kHalf>
+/// A tile of queries and keys, taking turns, stages of keys and of queries; with and without a mask.
+template <int kHeadDim, int kBlockM, int kBlockN, bool kPingPong, int kStages, int kQueryStages>
 void add_variant(const char* name, std::vector<Variant>& variants) {
   variants.push_back(
       {{name, kHeadDim,
         launch_forward<__nv_bfloat16,
-                       ForwardConfig<kHeadDim, kBlockM, kBlockN, false, kPingPong, kStages, kQueryStages, false>>},
+                       ForwardConfig<kHeadDim, kBlockM, kBlockN, false, kPingPong, kStages, kQueryStages>>},
        false});
   variants.push_back(
       {{name, kHeadDim,
         launch_forward<__nv_bfloat16,
-                       ForwardConfig<kHeadDim, kBlockM, kBlockN, true, kPingPong, kStages, kQueryStages, kHalf>>},
+                       ForwardConfig<kHeadDim, kBlockM, kBlockN, true, kPingPong, kStages, kQueryStages>>},
        true});
 }
 

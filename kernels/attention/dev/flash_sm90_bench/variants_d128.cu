@@ -3,8 +3,7 @@
 namespace warpmeter::attention::flash_sm90::bench {
 
 void add_d128(std::vector<Variant>& variants) {
-  add_variant<128, 128, 128, true, 2, 1, false>("128x128_true_21false", variants);
-  add_variant<128, 128, 128, true, 2, 2, false>("128x128_true_22false", variants);
+  add_variant<128, 128, 128, true, 2, 1>("128x128_true_21", variants);
 }
 
 }  // namespace warpmeter::attention::flash_sm90::bench

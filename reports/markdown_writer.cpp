@@ -198,7 +198,7 @@ class MarkdownWriter final : public Writer {
     }
     for (const std::string& name : columns_) {
       std::size_t& width = widths_[name];
-      width = std::max({width, code_points(escape_markdown(printable(name))), std::size_t{has_unit(name) ? 6U : 3U}});
+      width = std::max({width, code_points(heading(name)), std::size_t{has_unit(name) ? 6U : 3U}});
       for (const Row& row : pending_) {
         const std::optional<Value> value = field(row, name);
         width = std::max(width, code_points(escaped_cell(name, value)));
@@ -212,7 +212,7 @@ class MarkdownWriter final : public Writer {
     std::string rule = "|";
     for (const std::string& name : columns_) {
       const std::size_t width = widths_[name];
-      header += ' ' + padded(escape_markdown(printable(name)), width, is_numeric(name)) + " |";
+      header += ' ' + padded(heading(name), width, is_numeric(name)) + " |";
       rule += std::string(width + 1, '-') + (is_numeric(name) ? ":|" : "-|");
     }
     block(header + '\n' + rule + '\n', out);
@@ -234,6 +234,13 @@ class MarkdownWriter final : public Writer {
       line += ' ' + padded(escaped_cell(name, value), widths_[name], is_numeric(name)) + " |";
     }
     out << line << '\n';
+  }
+
+  [[nodiscard]] std::string heading(const std::string& name) const {
+    for (const auto& [field_name, text] : options_.layout.headings) {
+      if (field_name == name) return escape_markdown(printable(text));
+    }
+    return escape_markdown(printable(name));
   }
 
   /// Numbers stand to the right. A column without any value yet goes by its name.

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "reports/model.hpp"
@@ -23,6 +24,8 @@ struct TableLayout {
   std::vector<std::string> group_by = {};      ///< one Markdown table for each combination, titled by it
   std::vector<std::string> columns = {};       ///< shown by default, in order
   std::vector<std::string> wide_columns = {};  ///< appended with --wide
+  /// Markdown's heading of a column where it is not the field's name: ("fwd_s", "Forward (s)").
+  std::vector<std::pair<std::string, std::string>> headings = {};
 };
 
 struct WriterOptions {

@@ -98,6 +98,15 @@ TEST(Markdown, OpensATableWithTheColumnsThatRowsHave) {
             "\nMeasured by bench.\n");
 }
 
+TEST(Markdown, HeadingsStandForFieldNames) {
+  TableLayout layout = kLayout;
+  layout.headings = {{"a_ms", "A (ms)"}, {"b_ms", "B (ms), longer than its values"}};
+  const std::string text =
+      written(make_document({make_row("naive", 8, {{"a_ms", 1.5}, {"b_ms", 2.5}})}), Format::md, {.layout = layout});
+  EXPECT_NE(text.find("| A (ms) | B (ms), longer than its values |"), std::string::npos) << text;
+  EXPECT_NE(text.find("|    1.5 |                            2.5 |"), std::string::npos) << text;
+}
+
 TEST(Markdown, KeepsAnEmptyColumnThatIsNull) {
   const Document document = make_document({make_row("x", 1, {{"a_ms", nullptr}, {"b_ms", 2}})});
   EXPECT_NE(written(document, Format::md, {kLayout}).find("| seq_len |   a_ms |   b_ms | status |"), std::string::npos);

@@ -290,7 +290,7 @@ std::string read_resume(const OptionTable& table) {
 }  // namespace
 
 void add_shared_options(OptionTable& table, std::span<const std::string_view> dtypes) {
-  add_configuration_options(table, dtypes);
+  if (!dtypes.empty()) add_configuration_options(table, dtypes);
   add_device_options(table);
   add_measuring_options(table);
   add_output_options(table);
@@ -300,7 +300,7 @@ void add_shared_options(OptionTable& table, std::span<const std::string_view> dt
 Settings read_settings(const OptionTable& table, std::span<const std::string_view> dtypes) {
   Settings settings;
   settings.preset = table.preset();
-  for (const std::string& word : table.words("--dtype", dtypes)) {
+  for (const std::string& word : dtypes.empty() ? std::vector<std::string>() : table.words("--dtype", dtypes)) {
     const auto dtype = parse_dtype(word);
     WM_CHECK(dtype.has_value(), "the option's words are the types' names");
     settings.dtypes.push_back(*dtype);
@@ -362,7 +362,7 @@ reports::Object describe(const Settings& settings) {
   object.set("device", name(settings.device));
   reports::Value::Array dtypes;
   for (const DType dtype : settings.dtypes) dtypes.emplace_back(name(dtype));
-  object.set("dtype", std::move(dtypes));
+  if (!dtypes.empty()) object.set("dtype", std::move(dtypes));
   object.set("preset", settings.preset.empty() ? reports::Value() : reports::Value(settings.preset));
   object.set("seed", settings.seed);
   object.set("warmup", settings.warmup);

@@ -19,7 +19,7 @@ class Tool {
   [[nodiscard]] virtual std::string summary() const = 0;  ///< first line of --help
   /// The tool's own options, presets and examples; the shared ones are there already.
   virtual void add_options(OptionTable& table) const = 0;
-  /// What --dtype takes.
+  /// What --dtype takes; nothing: the tool has no such option.
   [[nodiscard]] virtual std::span<const std::string_view> dtypes() const { return kDTypeWords; }
   /// Changes what the shared options leave to the tool: where `auto` measures, say. After they have been read.
   virtual void adjust(const OptionTable& /*table*/, Settings& /*settings*/) const {}

@@ -123,6 +123,17 @@ TEST(Settings, AToolSaysWhatTypesItTakes) {
   EXPECT_EQ(usage_error_of([&] { (void)read_settings(table); }).find("--dtype 'int32': unknown"), 0u);
 }
 
+TEST(Settings, AToolWithoutTypesHasNoSuchOption) {
+  OptionTable table("tool", "A tool.");
+  add_shared_options(table, {});
+  const char* const argv[] = {"tool", "--device", "cpu"};
+  table.parse(3, argv);
+  EXPECT_TRUE(read_settings(table, {}).dtypes.empty());
+  EXPECT_FALSE(describe(read_settings(table, {})).has("dtype"));
+  const char* const typed[] = {"tool", "--dtype", "bf16"};
+  EXPECT_THROW(table.parse(3, typed), UsageError);
+}
+
 TEST(Settings, BadValuesNameOptionValueAndWhatIsAccepted) {
   const std::string steps = "; accepted: a whole number from 1 to 1000000; not with --max-noise or --max-time";
   EXPECT_EQ(settings_error({"--steps", "0"}), "--steps '0': below 1" + steps);

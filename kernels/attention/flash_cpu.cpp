@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/attention/detail/flash_dispatch.hpp"
+#include "kernels/attention/detail/operand_rows.hpp"
 #include "kernels/attention/flash.hpp"
 #include "kernels/runtime/annotate.hpp"
 #include "kernels/runtime/check.hpp"
@@ -210,6 +211,7 @@ class FlashCpu final : public Implementation {
                        block.scratch = scratch.of(buffer, worker);
                        plan.kernels.forward(block);
                      });
+    zero_unseeing_queries(problem, arguments.o);
     return saved;
   }
 
@@ -252,6 +254,7 @@ class FlashCpu final : public Implementation {
     compute_delta(problem, plan, arguments, rows);
     if (two_pass_) query_gradients(problem, plan, arguments, heads, scratch);
     key_gradients(problem, plan, arguments, heads, scratch);
+    zero_unseeing_queries(problem, arguments.dq);
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/attention/cuda/flash_sm80/kernels.hpp"
+#include "kernels/attention/cuda/row_ops.hpp"
 #include "kernels/attention/detail/flash_hopper.hpp"
 #include "kernels/attention/detail/operand_rows.hpp"
 #include "kernels/runtime/annotate.hpp"
@@ -115,7 +116,10 @@ class FlashCuda final : public Implementation {
                                                const ForwardArguments& arguments, bool for_backward) const override {
     const Range range("ATTN_FLASH_FWD");
     const DeviceGuard guard(context.device());
-    if (takes_hopper(problem) && flash_hopper::forward(context, problem, arguments)) return nullptr;
+    if (takes_hopper(problem) && flash_hopper::forward(context, problem, arguments)) {
+      zero_unseeing_queries(context, problem, arguments.o);
+      return nullptr;
+    }
     std::unique_ptr<SavedLseRest> saved;
     if (for_backward && lse_rest_bytes(problem) > 0) {
       saved = std::make_unique<SavedLseRest>(context, static_cast<std::size_t>(lse_rest_bytes(problem)));
@@ -135,6 +139,7 @@ class FlashCuda final : public Implementation {
     if (saved != nullptr) params.lse_rest = saved->data();
     flash_sm80::forward_kernel(problem.dtype, params.shape.head_dim, vector, shared_limit())
         .launch(params, stream_of(context));
+    zero_unseeing_queries(context, problem, arguments.o);
     return saved;
   }
 
@@ -171,10 +176,19 @@ class FlashCuda final : public Implementation {
     }
     params.vector = vector;
     backward_kernel(problem, vector).launch(params, stream_of(context));
+    zero_unseeing_queries(context, problem, arguments.dq);
   }
 
  private:
   static cudaStream_t stream_of(const Context& context) { return static_cast<cudaStream_t>(context.stream.handle); }
+
+  /// The kernels multiply these rows where a tile has others too: P = 0 times a V or K that may be infinite.
+  static void zero_unseeing_queries(const Context& context, const AttentionProblem& problem, const Operand& rows) {
+    if (problem.unseeing_queries() == 0) return;
+    detail::cuda_row_ops(problem.dtype)
+        .zero_rows(rows, problem.batch, problem.num_heads, problem.unseeing_queries(), problem.head_dim,
+                   context.stream);
+  }
 
   [[nodiscard]] bool takes_hopper(const AttentionProblem& problem) const {
     return hopper_ != Hopper::never && !flash_hopper::unsupported(problem).has_value();

@@ -36,6 +36,10 @@ std::int64_t AttentionProblem::visible_keys(std::int64_t row) const {
   return std::clamp<std::int64_t>(row + 1 + kv_len - seq_len, 0, kv_len);
 }
 
+std::int64_t AttentionProblem::unseeing_queries() const {
+  return causal ? std::max<std::int64_t>(seq_len - kv_len, 0) : 0;
+}
+
 std::int64_t AttentionProblem::visible_pairs() const {
   if (!causal) return seq_len * kv_len;
   // Rows see first, first + 1, ..., kv_len keys; with more queries than keys the leading rows see none.

@@ -16,7 +16,9 @@ namespace warpmeter::attention {
 ///
 /// Q, O: (batch, num_heads, seq_len, head_dim); K, V: (batch, num_kv_heads, kv_len, head_dim). Query head h reads
 /// key/value head h / (num_heads / num_kv_heads). The causal mask is bottom-right aligned: query i sees key j when
-/// j <= i + kv_len - seq_len. A query that sees nothing has O = 0, LSE = -inf and zero gradients.
+/// j <= i + kv_len - seq_len. A query that sees nothing has O = 0, LSE = -inf and zero gradients, whatever K and V
+/// hold. (In the other rows a hidden key has weight 0, and an infinity or NaN in its V makes 0 * inf of it, as
+/// everywhere.)
 struct AttentionProblem {
   std::int64_t batch = 1;
   std::int64_t num_heads = 1;
@@ -33,6 +35,8 @@ struct AttentionProblem {
 
   /// Keys that query `row` sees: [0, visible_keys(row)).
   [[nodiscard]] std::int64_t visible_keys(std::int64_t row) const;
+  /// Queries [0, n) see nothing: where there are more queries than keys under the causal mask.
+  [[nodiscard]] std::int64_t unseeing_queries() const;
   /// Visible (query, key) pairs of one head. Exact for any lengths up to 2^31.
   [[nodiscard]] std::int64_t visible_pairs() const;
 

@@ -173,7 +173,6 @@ void key_block(const KeyBlock& block) {
   const Index first_row = first_query(shape, block.first) / kBackwardQueryBlock * kBackwardQueryBlock;
   for (Index h = 0; h < block.num_heads; ++h) {
     const BackwardHead& head = block.heads[h];
-    if (with_dq && ordinal == 0) clear_unseeing_queries<T>(head, shape);
     for (Index row0 = first_row; row0 < shape.seq_len; row0 += kBackwardQueryBlock) {
       const Index rows = min_of(kBackwardQueryBlock, shape.seq_len - row0);
       pack_rows(static_cast<const T*>(head.q.data) + row0 * head.q.stride, head.q.stride, rows, head_dim, work.queries,

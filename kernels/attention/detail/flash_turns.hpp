@@ -67,17 +67,4 @@ void add_query_gradient(const flash_detail::BackwardHead& head, const flash_deta
   }
 }
 
-/// dQ of queries that see nothing.
-template <class T>
-void clear_unseeing_queries(const flash_detail::BackwardHead& head, const flash_detail::Shape& shape) {
-  for (Index row0 = 0; row0 < shape.seq_len; row0 += flash_detail::kBackwardQueryBlock) {
-    const Index end = min_of(row0 + flash_detail::kBackwardQueryBlock, shape.seq_len);
-    if (visible_keys(shape, end - 1) > 0) break;
-    for (Index row = row0; row < end; ++row) {
-      T* const out = static_cast<T*>(head.dq.data) + row * head.dq.stride;
-      __builtin_memset(out, 0, static_cast<std::size_t>(shape.head_dim) * sizeof(T));
-    }
-  }
-}
-
 }  // namespace warpmeter::attention::WM_ISA

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "kernels/attention/detail/operand_rows.hpp"
 #include "kernels/attention/detail/parallel_work.hpp"
 #include "kernels/attention/gemm.hpp"
 #include "kernels/attention/implementation.hpp"
@@ -97,6 +98,7 @@ class ScoreProducts {
   void keys_summed(const Scores& s, ConstOperand keys, Operand out) const {
     gemm_cpu(per_query_head(problem_.seq_len, problem_.head_dim, problem_.kv_len, Skip::inner_end),
              as_const(s.operand()), keys, out);
+    zero_unseeing_queries(problem_, out);
   }
   void queries_summed(const Scores& s, ConstOperand queries, Operand out) const {
     GemmProblem gemm = per_query_head(problem_.kv_len, problem_.head_dim, problem_.seq_len, Skip::inner_begin);

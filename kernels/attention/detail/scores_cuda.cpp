@@ -138,15 +138,16 @@ void CudaScoreProducts::queries_by_keys(ConstOperand queries, ConstOperand keys,
 void CudaScoreProducts::keys_summed(const Scores& s, ConstOperand keys, Operand out) const {
   GemmProblem gemm = per_query_head();
   gemm.n = problem_.head_dim;
-  if (inner_.first_row > 0) {
-    cuda_row_ops(problem_.dtype)
-        .zero_rows(out, problem_.batch, problem_.num_heads, inner_.first_row, problem_.head_dim, context_.stream);
-  }
   for (std::int64_t panel = 0; panel < inner_.panels(); ++panel) {
     const std::int64_t row = inner_.panel_row(panel);
     gemm.m = inner_.panel_row(panel + 1) - row;
     gemm.k = inner_.causal ? inner_.key_end(panel) : problem_.kv_len;
     gemm_.multiply(gemm, from(as_const(s.operand()), row), keys, from(out, row));
+  }
+  // Rows that no panel has, or where the product is P = 0 times what may be infinite.
+  if (const std::int64_t rows = problem_.unseeing_queries(); rows > 0) {
+    cuda_row_ops(problem_.dtype)
+        .zero_rows(out, problem_.batch, problem_.num_heads, rows, problem_.head_dim, context_.stream);
   }
 }
 

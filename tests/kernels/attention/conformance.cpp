@@ -1,7 +1,9 @@
 #include "tests/kernels/attention/conformance.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <thread>
 
 #include <sys/mman.h>
@@ -64,6 +66,12 @@ std::string describe(const Case& c) {
   text += c.layout == Layout::bhsd ? "" : c.layout == Layout::bshd ? " bshd" : " padded";
   switch (c.values) {
     case Values::normal:
+      break;
+    case Values::infinite_key:
+      text += " infinite key";
+      break;
+    case Values::nan_query:
+      text += " nan query";
       break;
     case Values::inexact_scores:
       text += " inexact scores";
@@ -224,6 +232,55 @@ void run_all(const Subject& subject, const std::vector<Case>& cases) {
     EXPECT_TRUE(run(subject, c));
   }
   EXPECT_GT(ran, 0) << "nothing in the list is supported";
+}
+
+void check_unseeing_queries(const Subject& subject) {
+  for (const DType dtype : kTypes) {
+    // In tiles of their own, in tiles with others, one alone, and all but one.
+    for (const auto& lengths : {std::pair<std::int64_t, std::int64_t>{330, 50}, {130, 70}, {66, 65}, {70, 1}}) {
+      for (const std::int64_t dim : {40, 64}) {
+        const Case c{make_problem(2, {4, 2}, lengths, dim, dtype, true), Layout::padded, Values::infinite_key};
+        if (!supported(subject, c)) continue;
+        Operands operands(subject, c);
+        operands.execute();
+        const HostCopies host = operands.outputs();
+        EXPECT_EQ(host.overwritten(), "") << describe(c);
+        const std::int64_t unseeing = c.problem.unseeing_queries();
+        EXPECT_EQ(unseeing, lengths.first - lengths.second);
+        const std::vector<float> zeros(static_cast<std::size_t>(dim), 0.0f);
+        const std::vector<float> nothing(1, -std::numeric_limits<float>::infinity());
+        for (std::int64_t head = 0; head < 2 * 4; ++head) {
+          for (std::int64_t row = 0; row < unseeing; ++row) {
+            ASSERT_EQ(host.query_row(0, head / 4, head % 4, row), zeros) << describe(c) << ": o of row " << row;
+            ASSERT_EQ(host.query_row(1, head / 4, head % 4, row), nothing) << describe(c) << ": lse of row " << row;
+            ASSERT_EQ(host.query_row(2, head / 4, head % 4, row), zeros) << describe(c) << ": dq of row " << row;
+          }
+        }
+      }
+    }
+  }
+}
+
+void check_nan_shows(const Subject& subject) {
+  for (const DType dtype : kTypes) {
+    for (const bool causal : {true, false}) {
+      for (const std::int64_t dim : {40, 64}) {
+        const Case c{make_problem(1, {2, 2}, {100, 70}, dim, dtype, causal), Layout::padded, Values::nan_query};
+        if (!supported(subject, c)) continue;
+        Operands operands(subject, c);
+        operands.execute();
+        const HostCopies host = operands.outputs();
+        for (std::int64_t row = 0; row < c.problem.seq_len; ++row) {
+          for (const int output : {0, 1, 2}) {
+            for (const float x : host.query_row(output, 0, 1, row)) {
+              ASSERT_EQ(std::isnan(x), row == c.problem.seq_len - 1)
+                  << describe(c) << ": " << x << " in row " << row << " of output " << output;
+            }
+          }
+        }
+      }
+    }
+  }
 }
 
 void check_same_bits(const Subject& subject) {

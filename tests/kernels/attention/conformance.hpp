@@ -28,6 +28,8 @@ enum class Values {
   large_scores,    ///< exact scores between about -1e4 and 1e4: nearly one-hot rows
   negative_lse,    ///< exact scores around -200: a key padded in with score 0 would take everything
   very_negative,   ///< exact scores around -1e4: below any finite start of a running maximum
+  infinite_key,    ///< normal, but the last key is -inf in K and inf in V
+  nan_query,       ///< normal, but the last query is NaN
   inexact_scores,  ///< scores to about 1e4 whose sums round in fp32; for 16-bit types, fp32 has no digits left for them
 };
 
@@ -84,6 +86,10 @@ void check_same_bits(const Subject& subject);
 void check_memory_plan(const Subject& subject);
 /// Without the memory OutOfMemory is thrown, and nothing stays allocated.
 void check_out_of_memory(const Subject& subject);
+/// Queries that see nothing have O = 0, LSE = -inf and dQ = 0, also where a key that others see is infinite.
+void check_unseeing_queries(const Subject& subject);
+/// A NaN among the queries is in that query's O, LSE and dQ, and in no other's.
+void check_nan_shows(const Subject& subject);
 /// Batch and head strides beyond 2^32 elements (sparse host memory; CPU only).
 void check_wide_strides(const Subject& subject);
 /// Two threads at once give what one gives.
@@ -117,6 +123,12 @@ void check_refusals(const Subject& subject);
   }                                                                                         \
   TEST_F(Suite##Conformance, ExtremeValues) {                                               \
     conformance::run_all(subject, conformance::value_cases());                              \
+  }                                                                                         \
+  TEST_F(Suite##Conformance, UnseeingQueries) {                                             \
+    conformance::check_unseeing_queries(subject);                                           \
+  }                                                                                         \
+  TEST_F(Suite##Conformance, NanShows) {                                                    \
+    conformance::check_nan_shows(subject);                                                  \
   }                                                                                         \
   TEST_F(Suite##Conformance, SameBits) {                                                    \
     conformance::check_same_bits(subject);                                                  \

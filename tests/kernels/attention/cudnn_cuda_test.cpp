@@ -33,6 +33,9 @@ TEST_F(CudnnConformance, GroupedHeads) {
 TEST_F(CudnnConformance, Layouts) {
   conformance::run_all(*subject_, conformance::layout_cases());
 }
+TEST_F(CudnnConformance, ExtremeValues) {
+  conformance::run_all(*subject_, conformance::value_cases());
+}
 TEST_F(CudnnConformance, SameBits) {
   conformance::check_same_bits(*subject_);
 }

@@ -61,6 +61,12 @@ TEST_P(FlashCudaConformance, Layouts) {
 TEST_P(FlashCudaConformance, ExtremeValues) {
   run_all(subject, value_cases());
 }
+TEST_P(FlashCudaConformance, UnseeingQueries) {
+  check_unseeing_queries(subject);
+}
+TEST_P(FlashCudaConformance, NanShows) {
+  check_nan_shows(subject);
+}
 TEST_P(FlashCudaConformance, SameBits) {
   check_same_bits(subject);
 }
@@ -137,6 +143,8 @@ TEST_P(FlashCudaSharedMemory, Conforms) {
     run_all(subject, head_dim_cases());
     run_all(subject, value_cases());
     run_all(subject, cases_of_every_kernel());
+    check_unseeing_queries(subject);
+    check_nan_shows(subject);
     check_same_bits(subject);
     check_memory_plan(subject);
   }

@@ -63,20 +63,31 @@ TEST_F(FlashSm90, ExtremeValues) {
   std::vector<Case> cases;
   for (const std::int64_t head_dim : kHeadDims) {
     for (const bool causal : {true, false}) {
-      for (const Values values : {Values::large_scores, Values::negative_lse, Values::very_negative}) {
-        Case c;
-        c.problem.num_heads = c.problem.num_kv_heads = 2;
-        c.problem.seq_len = 320;
-        c.problem.kv_len = 448;
-        c.problem.head_dim = head_dim;
-        c.problem.dtype = DType::bf16;
-        c.problem.causal = causal;
-        c.values = values;
-        cases.push_back(c);
+      for (const Values values :
+           {Values::large_scores, Values::negative_lse, Values::very_negative, Values::inexact_scores}) {
+        for (const DType dtype : {DType::bf16, DType::fp16}) {
+          Case c;
+          c.problem.num_heads = c.problem.num_kv_heads = 2;
+          c.problem.seq_len = 320;
+          c.problem.kv_len = 448;
+          c.problem.head_dim = head_dim;
+          c.problem.dtype = dtype;
+          c.problem.causal = causal;
+          c.values = values;
+          cases.push_back(c);
+        }
       }
     }
   }
   run_all(subject, cases);
+}
+
+TEST_F(FlashSm90, UnseeingQueries) {
+  check_unseeing_queries(subject);
+}
+
+TEST_F(FlashSm90, NanShows) {
+  check_nan_shows(subject);
 }
 
 struct Operands {

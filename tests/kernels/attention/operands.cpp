@@ -1,7 +1,9 @@
 #include "tests/kernels/attention/operands.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/attention/detail/row_ops.hpp"
 #include "kernels/runtime/random.hpp"
@@ -48,6 +50,9 @@ void special_scores(Values values, bool is_query, std::uint64_t stream_id, std::
       case Values::negative_lse:
         x[i] = integer(stream_id, i, 4, 6) * (is_query ? -1.0f : 1.0f);
         break;
+      case Values::infinite_key:
+      case Values::nan_query:
+        return;  // special_rows
       case Values::inexact_scores:
         x[i] *= 45.0f;
         break;
@@ -56,6 +61,15 @@ void special_scores(Values values, bool is_query, std::uint64_t stream_id, std::
         break;
     }
   }
+}
+
+/// What the last row of every head is made of, if anything; 0 when not.
+float special_row(Values values, std::uint64_t stream_id) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  if (values == Values::nan_query && stream_id == 0) return std::nanf("");
+  if (values == Values::infinite_key && stream_id == 1) return -kInfinity;
+  if (values == Values::infinite_key && stream_id == 2) return kInfinity;
+  return 0;
 }
 
 }  // namespace
@@ -98,6 +112,18 @@ HostOutputs HostCopies::outputs() const {
     return as_const(output.placement.operand(output.block.data(), size_of(output.block.dtype())));
   };
   return {operand(0), static_cast<const float*>(operand(1).data), operand(2), operand(3), operand(4)};
+}
+
+std::vector<float> HostCopies::query_row(int output, std::int64_t batch, std::int64_t head, std::int64_t row) const {
+  const Output& from = outputs_[at(output)];
+  const Placement& placement = from.placement;
+  std::vector<float> values(at(placement.columns));
+  const std::int64_t offset =
+      Placement::kGuard + batch * placement.batch_stride + head * placement.head_stride + row * placement.row_stride;
+  const DType dtype = from.block.dtype();
+  detail::row_ops(dtype).to_float(static_cast<const char*>(from.block.data()) + at(offset) * size_of(dtype),
+                                  values.data(), placement.columns);
+  return values;
 }
 
 std::string HostCopies::overwritten() const {
@@ -151,6 +177,12 @@ Operands::Block Operands::input(const std::string& name, std::int64_t heads, std
   const Placement placement(case_.layout, case_.problem.batch, heads, rows, case_.problem.head_dim);
   Tensor values = normal_values(placement.batch * heads * rows * placement.columns, stream_id);
   if (stream_id < 2) special_scores(case_.values, stream_id == 0, stream_id, placement.columns, values);
+  if (const float special = special_row(case_.values, stream_id); special != 0) {
+    const std::int64_t head = rows * placement.columns;
+    for (std::int64_t end = head; end <= values.elements(); end += head) {
+      std::fill_n(values.data_as<float>() + end - placement.columns, placement.columns, special);
+    }
+  }
   Tensor block(host(), {placement.elements}, case_.problem.dtype);
   block.fill_bytes(kPoison, host().stream);
   const float* next = values.data_as<float>();

@@ -37,6 +37,8 @@ struct Placement {
 class HostCopies {
  public:
   [[nodiscard]] HostOutputs outputs() const;
+  /// Row `row` of o, lse or dq (0, 1, 2) of a head, as floats.
+  [[nodiscard]] std::vector<float> query_row(int output, std::int64_t batch, std::int64_t head, std::int64_t row) const;
   /// The output around whose elements something was written, "" when none.
   [[nodiscard]] std::string overwritten() const;
   /// The first output whose bytes differ, "" when none; o and lse alone when `forward_only`.

@@ -31,6 +31,20 @@ TEST(AttentionProblem, VisibleKeysAndPairsMatchTheMaskCountedOut) {
   }
 }
 
+TEST(AttentionProblem, UnseeingQueriesAreThoseWithoutVisibleKeys) {
+  for (const bool causal : {true, false}) {
+    for (const auto& [queries, keys] : {std::pair<std::int64_t, std::int64_t>{5, 5}, {7, 3}, {3, 7}, {9, 1}}) {
+      AttentionProblem p;
+      p.seq_len = queries;
+      p.kv_len = keys;
+      p.causal = causal;
+      std::int64_t count = 0;
+      while (count < queries && p.visible_keys(count) == 0) ++count;
+      EXPECT_EQ(p.unseeing_queries(), count) << queries << " " << keys << " " << causal;
+    }
+  }
+}
+
 TEST(AttentionProblem, PairsAreExactAtTheLargestLengths) {
   const std::int64_t n = std::int64_t{1} << 31;
   EXPECT_EQ(shape(n, n, true).visible_pairs(), 2305843010287435776);  // n (n + 1) / 2

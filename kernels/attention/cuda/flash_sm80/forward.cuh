@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
     }
   }
 
-  // O / sum and LSE. A row that saw nothing: O = 0, LSE = -inf.
+  // O / sum and LSE. A row that saw nothing: O = 0, LSE = -inf; a NaN stays one.
   __syncthreads();  // no warp reads K, V or Q any more: O takes their place
   float* const lse = params.lse + (work.batch * shape.num_heads + work.head) * shape.seq_len + work.first_query;
   float inverse_sum[kM][2];
@@ -178,11 +178,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float sum = softmax.total(m, h);
-      inverse_sum[m][h] = sum > 0.0f ? 1.0f / sum : 0.0f;
+      inverse_sum[m][h] = sum == 0.0f ? 0.0f : 1.0f / sum;
       const int row = warp_row + m * 16 + h * 8 + lane / 4;
-      if (lane % 4 == 0 && row < work.query_rows) {
-        lse[row] = sum > 0.0f ? softmax.max_of(m, h) * shape.scale + logf(sum) : -INFINITY;
-      }
+      if (lane % 4 == 0 && row < work.query_rows) lse[row] = softmax.lse(m, h, sum, shape.scale);
     }
   }
   store_accumulator<T, kTilePitch>(shared + offsetof(Storage, stages) + warp_row * kTilePitch * 2, o, inverse_sum,

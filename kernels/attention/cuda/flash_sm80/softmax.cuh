@@ -58,7 +58,8 @@ class RowSoftmax {
       for (int h = 0; h < 2; ++h) {
         const float largest = most[m][h];
         const float offset = largest == -INFINITY ? 0.0f : largest * scale_log2_;
-        const float rescale = ptx::exp2_approx(fmaf(max_[m][h], scale_log2_, -offset));
+        // By the offsets as they were rounded, which sum and O count from, not by the maxima.
+        const float rescale = max_[m][h] == -INFINITY ? 0.0f : ptx::exp2_approx(offset_[m][h] - offset);
         max_[m][h] = largest;
         offset_[m][h] = offset;
         sum_[m][h] *= rescale;
@@ -96,8 +97,12 @@ class RowSoftmax {
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     return sum;
   }
-  __device__ __forceinline__ float max_of(int m, int h) const {
-    return max_[m][h];
+  /// ln(sum of exponentials of the scaled scores) of a row whose whole sum is `sum`. What the offset lost in rounding
+  /// is in the sum, and at scores of 1e4 as large as LSE's own rounding.
+  __device__ __forceinline__ float lse(int m, int h, float sum, float scale) const {
+    constexpr float kLn2 = 0.693147180559945309f;
+    const float rest = fmaf(max_[m][h], scale_log2_, -offset_[m][h]);
+    return sum == 0.0f ? -INFINITY : fmaf(max_[m][h], scale, fmaf(-rest, kLn2, logf(sum)));
   }
 
  private:

@@ -177,15 +177,15 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
       float total = sum[m][h];
       total += __shfl_xor_sync(0xffffffffu, total, 1);
       total += __shfl_xor_sync(0xffffffffu, total, 2);
-      const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
+      const float inverse = total == 0.0f ? 0.0f : 1.0f / total;  // a NaN stays one
       const int row = warp_row + m * 16 + h * 8 + lane / 4;
       if (row >= work.query_rows) continue;
       if (lane % 4 == 0) {
         const float log_sum = logf(total);
-        const float lse = total > 0.0f ? offset[m][h] + log_sum : -INFINITY;
+        const float lse = total == 0.0f ? -INFINITY : offset[m][h] + log_sum;
         params.lse[first_row + row] = lse;
         if (params.lse_rest != nullptr) {
-          params.lse_rest[first_row + row] = total > 0.0f ? (offset[m][h] - lse) + log_sum : 0.0f;
+          params.lse_rest[first_row + row] = total == 0.0f ? 0.0f : (offset[m][h] - lse) + log_sum;
         }
       }
       T* const out = row_address<T>(params.o, work.batch, work.head, work.first_query + row);

@@ -7,9 +7,10 @@ runs of the same program differ by more only once in some twenty times:
 
 e   how well a run's samples tell its own median: from the order statistics around the middle; without raw samples from
     noise and count, 0.93 * noise / sqrt(n). Widened by Student's t for few samples.
-d   how far the machine moves from run to run, of which a single run only shows traces: the largest of half the noise,
-    the spread (scaled MAD) of the medians of eight consecutive parts of the raw samples, and, where several files of
-    one build are at hand, half the distance between their medians.
+d   how far the machine moves from run to run, of which a single run only shows traces: the largest of half the noise
+    (device time of a GPU: a third; its noise is its timer's and its caches' more than a drift), the spread (scaled MAD)
+    of the medians of eight consecutive parts of the raw samples, and, where several files of one build are at hand,
+    half the distance between their medians.
 f   0.4%: what clocks and temperature move between two runs of an idle machine however steady each was.
 g   what the clocks explain: by how much the two runs' SM clocks differ, where the rows have them; and on a GPU one
     grain of its timer (32 ns) beside the median.
@@ -33,6 +34,7 @@ EFFECT = 0.03
 FLOOR = 0.004
 CONFIDENCE = 2.0  # standard deviations, about 95%
 DRIFT_OF_NOISE = 0.5
+DRIFT_OF_NOISE_GPU = 1 / 3
 MEDIAN_OF_NOISE = 0.929  # sqrt(pi / 2) / 1.349: the error of a median, from the interquartile range
 MAD_TO_SIGMA = 1.4826
 PARTS = 8
@@ -120,7 +122,8 @@ def _drift(measurement):
         parts = [median(samples[begin:end]) for begin, end in zip(edges, edges[1:])]
         middle = median(parts)
         spread = MAD_TO_SIGMA * median(abs(part - middle) for part in parts) / middle if middle else 0.0
-    return max(DRIFT_OF_NOISE * noise, spread, measurement.run_spread)
+    drift = DRIFT_OF_NOISE_GPU if measurement.grain_ms else DRIFT_OF_NOISE
+    return max(drift * noise, spread, measurement.run_spread)
 
 
 def deviation(measurement):

@@ -15,6 +15,8 @@ Kernel describe() {
       .formula = "y[i,j] = x[i,j] + 10",
       .layout = "x, y (rows, cols)",
       .sizes = {Size::rows, Size::cols},
+      .bench = {.rows = 4096, .cols = 4096},
+      .notes = {.rows = 1, .cols = 200},
       .inputs =
           [](const Problem& p) {
             return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}};

@@ -27,6 +27,8 @@ Kernel describe() {
       .formula = "z[b,i,j] = sum_k x[b,i,k] * y[b,k,j]",
       .layout = "x (batch, rows, inner), y (batch, inner, cols), z (batch, rows, cols)",
       .sizes = {Size::batch, Size::rows, Size::cols, Size::inner},
+      .bench = {.rows = 4096, .cols = 4096, .inner = 4096},
+      .notes = {.batch = 4, .rows = 32, .cols = 32, .inner = 32},
       .matrix_product = true,
       .inputs =
           [](const Problem& p) {

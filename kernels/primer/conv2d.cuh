@@ -16,6 +16,8 @@ Kernel describe() {
       .formula = "z[b,i,j] = sum_di,dj w[di,dj] * x[b,i+di,j+dj], 0 beyond the ends",
       .layout = "x, z (batch, rows, cols), w (kernel_size, kernel_size)",
       .sizes = {Size::batch, Size::rows, Size::cols, Size::kernel_size},
+      .bench = {.rows = 4096, .cols = 4096, .kernel_size = 3},
+      .notes = {.batch = 4, .rows = 8, .cols = 8, .kernel_size = 4},
       .inputs =
           [](const Problem& p) {
             return TensorSpecs{{"x", {p.batch, p.rows, p.cols}, p.dtype},

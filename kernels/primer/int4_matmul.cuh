@@ -37,6 +37,8 @@ Kernel describe() {
       .formula = "z[i,j] = sum_k s[i,k/g] * (w[i,k] - o[i,k/g]) * y[k,j], w and o in 4 bits, g = group_size",
       .layout = "w (rows, inner/8), s (rows, inner/g), o (rows, inner/g/8), y (inner, cols), z (rows, cols)",
       .sizes = {Size::rows, Size::cols, Size::inner, Size::group_size},
+      .bench = {.rows = 4096, .cols = 4096, .inner = 4096, .group_size = 128},
+      .notes = {.rows = 32, .cols = 32, .inner = 64, .group_size = 8},
       .traffic = Traffic::read,
       .matrix_product = true,
       .inputs =

@@ -101,7 +101,9 @@ struct Kernel {
   std::string_view formula;       ///< one line, with the operands' names
   std::string_view layout;        ///< one line: shapes of operands and results
   std::string_view pass = "fwd";  ///< "bwd" for a gradient
-  std::vector<Size> sizes;        ///< those that it has
+  std::vector<Size> sizes;      ///< those that it has
+  Problem bench;                ///< sizes to measure where none are given
+  Problem notes;                ///< sizes of the notes' puzzle
   Traffic traffic = Traffic::copy;
   /// It multiplies matrices: its 16-bit form is held against matrix units, and rounds what it multiplies to 16 bits.
   bool matrix_product = false;

@@ -17,6 +17,8 @@ Kernel describe() {
       .formula = "z[i,j] = max(x[j] * y[i], 0)",
       .layout = "x (cols), y (rows), z (rows, cols)",
       .sizes = {Size::rows, Size::cols},
+      .bench = {.rows = 4096, .cols = 4096},
+      .notes = {.rows = 90, .cols = 100},
       .inputs =
           [](const Problem& p) {
             return TensorSpecs{{"x", {p.cols}, p.dtype}, {"y", {p.rows}, p.dtype}};

@@ -17,6 +17,8 @@ Kernel describe() {
       .layout = "x, dz, dx (rows, cols), y (rows)",
       .pass = "bwd",
       .sizes = {Size::rows, Size::cols},
+      .bench = {.rows = 4096, .cols = 4096},
+      .notes = {.rows = 90, .cols = 100},
       .inputs =
           [](const Problem& p) {
             return TensorSpecs{

@@ -22,6 +22,8 @@ Kernel describe() {
       .formula = "y[i] = sum_j p[i,j] * v[j], p[i,j] = exp(q[i] * k[j]) / sum_l exp(q[i] * k[l])",
       .layout = "q, y (rows), k, v (cols)",
       .sizes = {Size::rows, Size::cols},
+      .bench = {.rows = 4096, .cols = 4096},
+      .notes = {.rows = 200, .cols = 200},
       .inputs =
           [](const Problem& p) {
             return TensorSpecs{{"q", {p.rows}, p.dtype}, {"k", {p.cols}, p.dtype}, {"v", {p.cols}, p.dtype}};

@@ -23,6 +23,8 @@ Kernel describe() {
       .formula = "y[i,j] = exp(x[i,j] - m[i]) / sum_k exp(x[i,k] - m[i]), m[i] = max_k x[i,k]",
       .layout = "x, y (rows, cols)",
       .sizes = {Size::rows, Size::cols},
+      .bench = {.rows = 4096, .cols = 4096},
+      .notes = {.rows = 4, .cols = 200},
       .inputs =
           [](const Problem& p) {
             return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}};
@@ -53,7 +55,8 @@ void run(const Problem& p, const Arguments& a) {
     for_parts(p.rows, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
-        Vec most = broadcast(to_float(x[0])), sums{};  // of each lane
+        // Of each lane. Begins finite: -inf - -inf would be no number.
+        Vec most = broadcast(-3e38f), sums{};
         const auto take = [&](Vec scores, IntVec there) WM_INLINE_LAMBDA {
           const Vec larger = max(most, there ? scores : most);
           const Vec terms = exp2((scores - larger) * kLog2e);

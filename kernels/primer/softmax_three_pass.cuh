@@ -19,6 +19,8 @@ Kernel describe() {
       .formula = "y[i,j] = exp(x[i,j] - m[i]) / sum_k exp(x[i,k] - m[i]), m[i] = max_k x[i,k]",
       .layout = "x, y (rows, cols)",
       .sizes = {Size::rows, Size::cols},
+      .bench = {.rows = 4096, .cols = 4096},
+      .notes = {.rows = 4, .cols = 200},
       .inputs =
           [](const Problem& p) {
             return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}};

@@ -15,6 +15,8 @@ Kernel describe() {
       .formula = "y[i] = sum_j w[j] * x[i,j]",
       .layout = "x (rows, cols), w (cols), y (rows)",
       .sizes = {Size::rows, Size::cols},
+      .bench = {.rows = 4096, .cols = 4096},
+      .notes = {.rows = 90, .cols = 100},
       .traffic = Traffic::read,
       .inputs =
           [](const Problem& p) {

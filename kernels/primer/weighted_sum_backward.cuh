@@ -19,6 +19,8 @@ Kernel describe() {
       .layout = "x, dx (rows, cols), w, dw (cols), g (rows)",
       .pass = "bwd",
       .sizes = {Size::rows, Size::cols},
+      .bench = {.rows = 4096, .cols = 4096},
+      .notes = {.rows = 90, .cols = 100},
       .inputs =
           [](const Problem& p) {
             return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}, {"w", {p.cols}, p.dtype}, {"g", {p.rows}, p.dtype}};

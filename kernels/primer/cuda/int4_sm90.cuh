@@ -69,16 +69,13 @@ struct PackedA {
     std::uint32_t a[kRegisters];
 #pragma unroll
     for (int i = 0; i < kRegisters; ++i) a[i] = next[i];
-    if (step == 0) {
-#pragma unroll
-      for (float& sum : d) sum = 0.0f;
-    }
     const std::uint64_t y = ptx::swizzled_descriptor(at, kStepInner * 128);
     ptx::hold_registers(a);
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kStepInner / 16; ++k) {
-      ptx::Wgmma<T, matmul_sm90::kTileCols>::template registers_shared<true>(d, a + 4 * k, y + k * 16 * 128 / 16);
+      ptx::Wgmma<T, matmul_sm90::kTileCols>::template registers_shared<true>(d, a + 4 * k, y + k * 16 * 128 / 16,
+                                                                             step > 0 || k > 0);
     }
     ptx::wgmma_commit();
     if (step + 1 < steps) {

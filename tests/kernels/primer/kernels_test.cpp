@@ -1,0 +1,184 @@
+// The primer's kernels on the CPU.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "kernels/runtime/check.hpp"
+#include "kernels/runtime/parallel.hpp"
+#include "tests/kernels/primer/cases.hpp"
+
+namespace warpmeter::primer {
+namespace {
+
+class Cpu {
+ public:
+  [[nodiscard]] Context context() { return {StreamView{Device::cpu()}, &allocator_}; }
+
+ private:
+  CachingAllocator allocator_{Device::cpu()};
+};
+
+class EveryKernel : public testing::TestWithParam<std::string_view> {
+ protected:
+  const Kernel& kernel_ = *find_kernel(GetParam());
+  Cpu cpu_;
+};
+
+TEST_P(EveryKernel, IsRightForAllSizesAndTypes) {
+  for (const Problem& problem : problems_of(kernel_, false)) {
+    EXPECT_EQ(run_and_check(cpu_.context(), kernel_, problem), "") << describe(kernel_, problem);
+  }
+}
+
+TEST_P(EveryKernel, IsRightWhereStoresGoPastTheCache) {
+  // Larger than the last-level cache, so that stores go past it, and rows that begin at any address.
+  const auto cache = static_cast<std::int64_t>(properties(Device::cpu()).last_level_cache_bytes);
+  if (cache > (std::int64_t{64} << 20)) GTEST_SKIP() << "the cache is too large for a quick test";
+  Problem problem{.rows = cache / 4 / 1003 + 3, .cols = 1003};
+  if (kernel_.matrix_product || kernel_.outputs(problem)[0].elements() < problem.rows * problem.cols) {
+    GTEST_SKIP() << "its results are few";
+  }
+  EXPECT_EQ(run_and_check(cpu_.context(), kernel_, problem), "");
+  problem.dtype = DType::bf16;
+  problem.rows *= 2;
+  EXPECT_EQ(run_and_check(cpu_.context(), kernel_, problem), "");
+}
+
+TEST_P(EveryKernel, GivesTheSameBitsOnEveryRun) {
+  Problem problem = problems_of(kernel_, false)[9];
+  EXPECT_EQ(result_bytes(cpu_.context(), kernel_, problem), result_bytes(cpu_.context(), kernel_, problem));
+}
+
+TEST_P(EveryKernel, IsRightWithManyThreads) {
+  const int before = num_threads();
+  set_num_threads(7);
+  for (const std::size_t index : {std::size_t{0}, std::size_t{3}, std::size_t{9}}) {
+    const Problem problem = problems_of(kernel_, false)[index];
+    EXPECT_EQ(run_and_check(cpu_.context(), kernel_, problem), "") << describe(kernel_, problem);
+  }
+  set_num_threads(before);
+}
+
+TEST_P(EveryKernel, RefusesSizesThatAreNone) {
+  for (const Size size : kernel_.sizes) {
+    for (const std::int64_t value : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 62}) {
+      Problem problem = kernel_.notes;
+      problem.set(size, value);
+      EXPECT_NE(invalid_reason(kernel_, problem), "") << name(size) << " " << value;
+      EXPECT_THROW(run(kernel_, problem, {}, StreamView{Device::cpu()}), CheckError);
+    }
+  }
+  Problem problem = kernel_.notes;
+  EXPECT_EQ(invalid_reason(kernel_, problem), "");
+  problem.dtype = DType::int32;
+  EXPECT_THROW(run(kernel_, problem, {}, StreamView{Device::cpu()}), CheckError);
+}
+
+TEST_P(EveryKernel, SaysWhatItIs) {
+  EXPECT_FALSE(kernel_.formula.empty());
+  EXPECT_FALSE(kernel_.layout.empty());
+  EXPECT_TRUE(kernel_.pass == "fwd" || kernel_.pass == "bwd");
+  for (const Problem& problem : {kernel_.bench, kernel_.notes}) {
+    EXPECT_EQ(invalid_reason(kernel_, problem), "");
+    EXPECT_GT(kernel_.flops(problem), 0);
+    EXPECT_GT(kernel_.bytes(problem), 0);
+  }
+  EXPECT_LE(kernel_.bytes(kernel_.notes), 1 << 20);
+  const std::size_t before_rounding = operand_bytes(kernel_, kernel_.notes, Device::cpu());
+  EXPECT_GE(static_cast<double>(before_rounding), kernel_.bytes(kernel_.notes));
+}
+
+std::vector<std::string_view> names() {
+  std::vector<std::string_view> all;
+  for (const Kernel& kernel : kernels()) all.push_back(kernel.name);
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Primer, EveryKernel, testing::ValuesIn(names()),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+TEST(Registry, FindsKernelsByName) {
+  EXPECT_EQ(find_kernel("add")->name, "add");
+  EXPECT_EQ(find_kernel("ad"), nullptr);
+  std::vector<std::string_view> all = names();
+  EXPECT_GE(all.size(), 14u);
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(std::adjacent_find(all.begin(), all.end()), all.end());
+}
+
+/// The first result of a kernel for inputs given by hand, fp32.
+std::vector<float> results_of(std::string_view name, const Problem& problem,
+                              const std::vector<std::vector<float>>& in) {
+  const Kernel& kernel = *find_kernel(name);
+  std::vector<std::vector<float>> out;
+  std::vector<float> workspace(1 << 16);
+  Arguments arguments;
+  for (std::size_t i = 0; i < in.size(); ++i) arguments.in[i] = in[i].data();
+  for (const TensorSpec& spec : kernel.outputs(problem)) out.emplace_back(spec.elements(), -1.0f);
+  for (std::size_t i = 0; i < out.size(); ++i) arguments.out[i] = out[i].data();
+  arguments.workspace = workspace.data();
+  run(kernel, problem, arguments, StreamView{Device::cpu()});
+  return out.back();
+}
+
+// Figures worked out by hand, so that no mistake that code and reference share goes unseen.
+TEST(ByHand, Sums) {
+  const Problem p{.rows = 2, .cols = 3};
+  EXPECT_EQ(results_of("add", p, {{1, 2, 3, 4, 5, 6}}), (std::vector<float>{11, 12, 13, 14, 15, 16}));
+  EXPECT_EQ(results_of("outer_add", p, {{1, 2, 3}, {10, 20}}), (std::vector<float>{11, 12, 13, 21, 22, 23}));
+  EXPECT_EQ(results_of("outer_mul_relu", p, {{1, -2, 3}, {10, -20}}), (std::vector<float>{10, 0, 30, 0, 40, 0}));
+  EXPECT_EQ(results_of("outer_mul_relu_backward", p, {{1, -2, 3, -4, 5, 0}, {10, -1}, {1, 2, 3, 4, 5, 6}}),
+            (std::vector<float>{10, 0, 30, -4, 0, 0}));
+  EXPECT_EQ(results_of("row_sum", p, {{1, 2, 3, 4, 5, 6}}), (std::vector<float>{6, 15}));
+  EXPECT_EQ(results_of("weighted_sum", p, {{1, 2, 3, 4, 5, 6}, {1, 10, 100}}), (std::vector<float>{321, 654}));
+  EXPECT_EQ(results_of("weighted_sum_backward", p, {{1, 2, 3, 4, 5, 6}, {1, 10, 100}, {2, 3}}),
+            (std::vector<float>{14, 19, 24}));  // dw
+}
+
+TEST(ByHand, SoftmaxAndAttention) {
+  const float log3 = std::log(3.0f);
+  for (const char* name : {"softmax_three_pass", "softmax_online", "softmax_one_read"}) {
+    const auto y = results_of(name, {.rows = 1, .cols = 2}, {{5.0f, 5.0f + log3}});
+    EXPECT_NEAR(y[0], 0.25f, 1e-6f) << name;
+    EXPECT_NEAR(y[1], 0.75f, 1e-6f) << name;
+    // A row that begins low: what was summed before the maximum came has to shrink. And scores that no exp could take.
+    const auto rising = results_of(name, {.rows = 1, .cols = 40}, [] {
+      std::vector<float> x(40);
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = 1000.0f * static_cast<float>(i);
+      return std::vector<std::vector<float>>{x};
+    }());
+    EXPECT_EQ(rising[39], 1.0f) << name;
+    EXPECT_EQ(rising[38], 0.0f) << name;
+    const float infinity = std::numeric_limits<float>::infinity();
+    const auto masked = results_of(name, {.rows = 1, .cols = 3}, {{-infinity, 2.0f, -infinity}});
+    EXPECT_EQ(masked, (std::vector<float>{0, 1, 0})) << name;
+  }
+  // Weights 1/4 and 3/4 of the values.
+  const auto y = results_of("scalar_attention", {.rows = 1, .cols = 2}, {{2.0f}, {0.0f, log3 / 2}, {8.0f, 16.0f}});
+  EXPECT_NEAR(y[0], 14.0f, 1e-5f);
+}
+
+TEST(ByHand, ConvolutionBeginsAtTheResultAndEndsInZeros) {
+  EXPECT_EQ(results_of("conv2d", {.batch = 1, .rows = 2, .cols = 3, .kernel_size = 2},
+                       {{1, 2, 3, 4, 5, 6}, {1, 10, 100, 1000}}),
+            (std::vector<float>{1 + 20 + 400 + 5000, 2 + 30 + 500 + 6000, 3 + 600, 4 + 50, 5 + 60, 6}));
+}
+
+TEST(ByHand, Products) {
+  EXPECT_EQ(results_of("batched_matmul", {.batch = 2, .rows = 1, .cols = 2, .inner = 2},
+                       {{1, 2, 3, 4}, {1, 2, 3, 4, 10, 20, 30, 40}}),
+            (std::vector<float>{7, 10, 150, 220}));
+  // Row 0: weights 1, 2, 3, ... 8, 9 in groups of 8 with offsets 1 and 4, scales 0.5 and 2; y: one in each place.
+  std::vector<std::uint32_t> words{0x87654321u, 0x9u}, offsets{0x41u};
+  const float scales[] = {0.5f, 2.0f};
+  std::vector<float> y(9, 1.0f), z(1);
+  std::vector<float> workspace(1 << 16);
+  Arguments arguments{{words.data(), scales, offsets.data(), y.data()}, {z.data()}, workspace.data()};
+  const Problem p{.rows = 1, .cols = 1, .inner = 9, .group_size = 8};
+  run(*find_kernel("int4_matmul"), p, arguments, StreamView{Device::cpu()});
+  EXPECT_EQ(z[0], 0.5f * (0 + 1 + 2 + 3 + 4 + 5 + 6 + 7) + 2.0f * (9 - 4));
+}
+
+}  // namespace
+}  // namespace warpmeter::primer

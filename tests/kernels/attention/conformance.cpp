@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <thread>
 
 #include <sys/mman.h>
@@ -202,8 +203,12 @@ std::vector<Case> value_cases() {
   return cases;
 }
 
-testing::AssertionResult run(const Subject& subject, const Case& c) {
-  if (!supported(subject, c)) return testing::AssertionSuccess();
+namespace {
+
+/// What each output uses of its bound, at most, over several cases.
+using Shares = std::map<std::string, double>;
+
+testing::AssertionResult run_supported(const Subject& subject, const Case& c, Shares& shares) {
   Operands operands(subject, c);
   const std::size_t before = subject.allocator().stats().current.allocated;
   operands.execute();
@@ -219,19 +224,36 @@ testing::AssertionResult run(const Subject& subject, const Case& c) {
   const Verifier verifier = operands.verifier(c.work_budget);
   const CheckReport report = verifier.check(host.outputs());
   set_num_threads(threads);
+  for (const OutputCheck& check : report.outputs) {
+    double& share = shares[check.output];
+    share = std::max(share, check.tolerance > 0 ? check.max_error / check.tolerance : 0.0);
+  }
   if (report.outputs.size() != 5) return failed(c) << report.outputs.size() << " outputs were checked";
   if (!report.passed()) return failed(c) << report.failure();
   return testing::AssertionSuccess();
 }
 
+}  // namespace
+
+testing::AssertionResult run(const Subject& subject, const Case& c) {
+  Shares shares;
+  return supported(subject, c) ? run_supported(subject, c, shares) : testing::AssertionSuccess();
+}
+
 void run_all(const Subject& subject, const std::vector<Case>& cases) {
   int ran = 0;
+  std::map<DType, Shares> shares;
   for (const Case& c : cases) {
     if (!supported(subject, c)) continue;
     ++ran;
-    EXPECT_TRUE(run(subject, c));
+    EXPECT_TRUE(run_supported(subject, c, shares[c.problem.dtype]));
   }
   EXPECT_GT(ran, 0) << "nothing in the list is supported";
+  for (const auto& [dtype, of_outputs] : shares) {
+    for (const auto& [output, share] : of_outputs) {
+      testing::Test::RecordProperty(std::string(name(dtype)) + "_" + output, std::to_string(share));
+    }
+  }
 }
 
 void check_unseeing_queries(const Subject& subject) {

@@ -77,7 +77,8 @@ class Subject {
 /// Runs forward and backward on poisoned outputs, compares O, LSE, dQ, dK and dV with the reference, and looks for
 /// writes outside the outputs and for memory that was not given back. Success too when the case is not supported.
 [[nodiscard]] testing::AssertionResult run(const Subject& subject, const Case& c);
-/// run() over a list; fails when the implementation supports none of it.
+/// run() over a list; fails when the implementation supports none of it. What the outputs use of their bounds at most
+/// is in gtest's report (--gtest_output), "bf16_dv" and the like.
 void run_all(const Subject& subject, const std::vector<Case>& cases);
 
 /// Same input, same bits: twice, for other numbers of threads, and with or without a backward to come.

@@ -45,6 +45,27 @@ struct CrossEntropyBackward {
 };
 void cross_entropy_backward(const Context& context, const CrossEntropyBackward& arguments);
 
+/// Both at once, in place: losses[r] = lse - logits[r][targets[r]] and logits = (softmax(logits) - onehot(target)) *
+/// scale
+/// * (state ? state->loss_scale : 1). A row that a CUDA block can hold is read once. Rows may be a piece of a batch, so
+/// that a head in pieces never has all logits.
+struct CrossEntropy {
+  std::int64_t rows = 0, vocab = 0;
+  DType dtype = DType::fp32;
+  void* logits = nullptr;  ///< in: logits, out: their gradient; (rows, vocab), `stride` elements from row to row
+  std::int64_t stride = 0;
+  const std::int32_t* targets = nullptr;
+  float* losses = nullptr;           ///< (rows)
+  float scale = 1;                   ///< 1 / rows of the whole batch for the mean
+  const StepState* state = nullptr;  ///< on the device, or null
+
+  [[nodiscard]] double flops() const { return 8.0 * static_cast<double>(rows) * static_cast<double>(vocab); }
+  [[nodiscard]] double bytes() const {
+    return 2.0 * static_cast<double>(rows) * static_cast<double>(vocab) * static_cast<double>(size_of(dtype));
+  }
+};
+void cross_entropy(const Context& context, const CrossEntropy& arguments);
+
 /// The eager way, log-probabilities kept in fp32: out[r] = logits[r] - ln(sum exp(logits[r])).
 struct LogSoftmaxForward {
   std::int64_t rows = 0, vocab = 0;

@@ -16,6 +16,17 @@ float gradient_factor(float scale, const StepState* state) {
   return state != nullptr ? scale * state->loss_scale : scale;
 }
 
+/// One row's gradient from its lse; may be in place.
+void gradient_row(const detail::RowKernels& kernels, std::size_t bytes, const void* logits, std::int64_t vocab,
+                  std::int32_t target, float lse, float factor, void* gradient) {
+  float at_target;
+  const float target_logit = value_at(kernels, logits, target, bytes);  // before it is written over
+  detail::row_kernels(DType::fp32).scaled_softmax(&target_logit, lse, factor, &at_target, 1);
+  kernels.scaled_softmax(logits, lse, factor, gradient, vocab);
+  at_target -= factor;
+  kernels.from_float(&at_target, detail::at(gradient, target, bytes), 1);
+}
+
 }  // namespace
 
 void cross_entropy_forward(const Context&, const CrossEntropyForward& a) {
@@ -33,14 +44,20 @@ void cross_entropy_backward(const Context&, const CrossEntropyBackward& a) {
   const std::size_t bytes = size_of(a.dtype);
   const float factor = gradient_factor(a.scale, a.state);
   detail::over_rows(a.rows, a.vocab, [&](std::int64_t row) {
-    const void* logits = detail::at(a.logits, row * a.stride, bytes);
-    void* gradient = detail::at(a.d_logits, row * a.stride, bytes);
-    float at_target;
-    const float target_logit = value_at(kernels, logits, a.targets[row], bytes);  // before it is written over
-    detail::row_kernels(DType::fp32).scaled_softmax(&target_logit, a.lse[row], factor, &at_target, 1);
-    kernels.scaled_softmax(logits, a.lse[row], factor, gradient, a.vocab);
-    at_target -= factor;
-    kernels.from_float(&at_target, detail::at(gradient, a.targets[row], bytes), 1);
+    gradient_row(kernels, bytes, detail::at(a.logits, row * a.stride, bytes), a.vocab, a.targets[row], a.lse[row],
+                 factor, detail::at(a.d_logits, row * a.stride, bytes));
+  });
+}
+
+void cross_entropy(const Context&, const CrossEntropy& a) {
+  const detail::RowKernels& kernels = detail::row_kernels(a.dtype);
+  const std::size_t bytes = size_of(a.dtype);
+  const float factor = gradient_factor(a.scale, a.state);
+  detail::over_rows(a.rows, a.vocab, [&](std::int64_t row) {
+    void* logits = detail::at(a.logits, row * a.stride, bytes);
+    const float lse = kernels.log_sum_exp(logits, a.vocab);
+    a.losses[row] = lse - value_at(kernels, logits, a.targets[row], bytes);
+    gradient_row(kernels, bytes, logits, a.vocab, a.targets[row], lse, factor, logits);
   });
 }
 

@@ -76,6 +76,11 @@ void check(const CrossEntropyBackward& a) {
   check_shape(a.rows, a.vocab);
   WM_CHECK(a.stride >= a.vocab, "stride below the vocabulary");
 }
+void check(const CrossEntropy& a) {
+  check_storage(a.dtype);
+  check_shape(a.rows, a.vocab);
+  WM_CHECK(a.stride >= a.vocab, "stride below the vocabulary");
+}
 void check(const LogSoftmaxForward& a) {
   check_storage(a.dtype);
   check_shape(a.rows, a.vocab);

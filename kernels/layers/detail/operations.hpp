@@ -26,6 +26,7 @@
   X(convert, Convert)                             \
   X(cross_entropy_forward, CrossEntropyForward)   \
   X(cross_entropy_backward, CrossEntropyBackward) \
+  X(cross_entropy, CrossEntropy)                  \
   X(log_softmax_forward, LogSoftmaxForward)       \
   X(nll_forward, NllForward)                      \
   X(log_softmax_backward, LogSoftmaxBackward)     \

@@ -33,6 +33,7 @@ struct RankContext {
   int rank = 0, world_size = 1;
   int local_rank = 0, local_size = 1;  ///< among the ranks of this host, in order of rank
   int hosts = 1;
+  std::string host_address;  ///< of this host as the others reach it; empty on one host
   /// Where the rank's arrays are: the CPU, or the GPU that is the calling thread's current one.
   Device device;
   /// The same ranks in host memory, by shared memory or TCP: for ids, addresses and handles (control.hpp has helpers).

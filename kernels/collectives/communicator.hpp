@@ -15,8 +15,10 @@
 
 namespace warpmeter::collectives {
 
-/// How elements of the ranks are combined, in rank order 0, 1, 2, ...: every rank gets the same bits.
-/// fp32 accumulates in fp32; bf16 and fp16 accumulate in fp32 and are rounded once, to nearest even.
+/// How elements of the ranks are combined: every rank gets the same bits. shm does it in rank order 0, 1, 2, ...;
+/// libraries have an order of their own.
+/// fp32 accumulates in fp32; bf16 and fp16 accumulate in fp32 and are rounded to nearest even: once, or where a library
+/// hands partial results on, at each of its steps.
 /// sum of int32 wraps modulo 2^32. avg divides the sum by the number of ranks; of int32, the 64-bit sum, towards zero.
 /// max and min of floats propagate NaN.
 enum class ReduceOp : std::uint8_t { sum, avg, max, min };

@@ -183,7 +183,7 @@ template <class T, class Op, bool kAverage>
 void reduce_elements(const Reduction& r) {
   using V = typename T::Accumulator;
   constexpr int kStepBytes = kWidth * T::kBytes;
-  const float divisor = static_cast<float>(r.source_count);
+  const float divisor = static_cast<float>(r.divisor > 0 ? r.divisor : r.source_count);
   const auto result = [divisor](V total) {
     if constexpr (kAverage) {
       return divide(total, divisor);
@@ -256,7 +256,7 @@ void average_int32(const Reduction& r) {
       __builtin_memcpy(&value, r.sources[s] + at, 4);
       total += value;
     }
-    const auto result = static_cast<std::int32_t>(total / r.source_count);
+    const auto result = static_cast<std::int32_t>(total / (r.divisor > 0 ? r.divisor : r.source_count));
     for (int d = 0; d < r.destination_count; ++d) __builtin_memcpy(r.destinations[d] + at, &result, 4);
   }
 }

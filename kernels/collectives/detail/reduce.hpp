@@ -10,7 +10,7 @@ namespace warpmeter::collectives::detail {
 /// ReduceOp says. Any addresses; a destination is a source itself or overlaps none.
 struct Reduction {
   const char* const* sources = nullptr;
-  int source_count = 0;  ///< at least 1; the divisor of avg
+  int source_count = 0;  ///< at least 1
   char* const* destinations = nullptr;
   int destination_count = 0;
   std::int64_t count = 0;  ///< elements
@@ -19,6 +19,7 @@ struct Reduction {
   /// So many of the first destinations are written past the cache, where their addresses allow: memory that nobody
   /// reads soon, of which a line written so is not read first.
   int streamed = 0;
+  int divisor = 0;  ///< of avg; 0: source_count
 };
 
 /// In the calling thread, with the widest instructions that the machine has. Every variant gives the same bits, save

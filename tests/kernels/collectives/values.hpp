@@ -71,13 +71,13 @@ inline void write_random(DType dtype, void* data, std::int64_t index, std::uint6
   }
 }
 
-/// op over the ranks' elements, and the error that the result may have: the fp32 additions' and one rounding to the
-/// type; none for int32, max and min.
+/// op over the ranks' elements, and the error that the result may have: the fp32 additions' and `roundings` to the
+/// type, of which all but one are of partial results; none for int32, max and min.
 struct Expected {
   double value = 0;
   double tolerance = 0;
 };
-inline Expected expected(DType dtype, ReduceOp op, const std::vector<double>& elements) {
+inline Expected expected(DType dtype, ReduceOp op, const std::vector<double>& elements, int roundings = 1) {
   const auto n = static_cast<double>(elements.size());
   if (op == ReduceOp::max || op == ReduceOp::min) {
     double best = elements[0];
@@ -96,7 +96,8 @@ inline Expected expected(DType dtype, ReduceOp op, const std::vector<double>& el
   }
   const double divisor = op == ReduceOp::avg ? n : 1;
   const double in_fp32 = n * 0x1p-24 * magnitude / divisor;
-  const double rounding = dtype == DType::fp32 ? 0 : unit_roundoff(dtype) * std::fabs(total / divisor);
+  double rounding = dtype == DType::fp32 ? 0 : unit_roundoff(dtype) * std::fabs(total / divisor);
+  if (dtype != DType::fp32) rounding += (roundings - 1) * unit_roundoff(dtype) * magnitude / divisor;
   return {total / divisor, (in_fp32 + rounding) * (1 + 0x1p-7)};
 }
 

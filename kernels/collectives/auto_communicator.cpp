@@ -1,0 +1,265 @@
+#include "kernels/collectives/auto_communicator.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/collectives/control.hpp"
+#include "kernels/collectives/cuda/stream_order.hpp"
+#include "kernels/collectives/p2p_communicator.hpp"
+#include "kernels/runtime/check.hpp"
+#include "kernels/runtime/cuda_check.hpp"
+#if WM_HAVE_NCCL
+#include "kernels/collectives/nccl_communicator.hpp"
+#endif
+
+namespace warpmeter::collectives {
+namespace {
+
+class AutoCommunicator final : public Communicator {
+ public:
+  AutoCommunicator(const RankContext& context, const AutoOptions& options)
+      : Communicator(context.rank, context.world_size), device_(context.device) {
+    WM_CHECK(context.control != nullptr, "no way to reach the other ranks");
+    auto order = std::make_shared<detail::StreamOrder>(device_);
+    std::string no_peers = context.hosts > 1 ? "several hosts" : "";
+    if (no_peers.empty()) {
+      P2pOptions p2p;
+      p2p.timeout_s = options.timeout_s;
+      if (options.max_blocks > 0) p2p.max_blocks = std::min(options.max_blocks, p2p.max_blocks);
+      p2p.order = order;
+      try {
+        p2p_ = make_p2p(context, p2p);
+      } catch (const CollectiveError& error) {  // all ranks alike
+        if (error.fault() != CollectiveFault::unsupported) throw;
+        no_peers = error.what();
+      }
+    }
+#if WM_HAVE_NCCL
+    if (context.world_size > 1 && nccl_backend().unavailable({}) == std::nullopt) {
+      NcclOptions nccl;
+      nccl.timeout_s = options.timeout_s;
+      nccl.max_blocks = options.max_blocks;
+      nccl.order = order;
+      nccl_ = make_nccl(context, nccl);
+    }
+#endif
+    if (p2p_ == nullptr && nccl_ == nullptr) {
+      throw CollectiveError(CollectiveFault::unsupported, {rank()}, "auto: no NCCL here, and p2p cannot: " + no_peers);
+    }
+    table_ = AutoTable::always(p2p_ != nullptr ? AutoTable::Choice::p2p : AutoTable::Choice::nccl);
+    if (p2p_ == nullptr || nccl_ == nullptr) return;
+    if (options.table) {
+      table_ = *options.table;
+    } else {
+      measure(*context.control, options.measure_up_to);
+    }
+    // One table for all, whatever each was given.
+    table_ = AutoTable::parse(broadcast_bytes(*context.control, 0, table_.text()));
+  }
+
+  [[nodiscard]] std::string_view backend() const noexcept override {
+    return "auto";
+  }
+  [[nodiscard]] CommunicatorBuffer allocate(std::size_t bytes) override {
+    return p2p_ != nullptr ? p2p_->allocate(bytes) : nccl_->allocate(bytes);
+  }
+  [[nodiscard]] const AutoTable& table() const noexcept {
+    return table_;
+  }
+
+ protected:
+  void run(const Collective& c) override {
+    start(c).wait();
+  }
+  Work start(const Collective& c) override {
+    const std::size_t bytes = c.kind == CollectiveKind::all_gather ? c.output.bytes() : c.input.bytes();
+    return enqueue(*pick(table_.choice(c.kind, static_cast<std::int64_t>(bytes))), c);
+  }
+
+ private:
+  [[nodiscard]] Communicator* pick(AutoTable::Choice choice) const {
+    return choice == AutoTable::Choice::nccl ? nccl_.get() : p2p_.get();
+  }
+  static Work enqueue(Communicator& with, const Collective& c) {
+    switch (c.kind) {
+      case CollectiveKind::all_reduce:
+        return with.all_reduce_async(c.input, c.output, c.op, c.stream);
+      case CollectiveKind::broadcast:
+        return with.broadcast_async(c.input, c.output, c.root, c.stream);
+      case CollectiveKind::all_gather:
+        return with.all_gather_async(c.input, c.output, c.stream);
+      case CollectiveKind::reduce_scatter:
+        return with.reduce_scatter_async(c.input, c.output, c.op, c.stream);
+      default:
+        return with.barrier_async(c.stream);
+    }
+  }
+  void measure(Communicator& control, std::size_t up_to);
+
+  Device device_;
+  std::unique_ptr<Communicator> p2p_, nccl_;
+  AutoTable table_;
+};
+
+/// Times both on the stream, in turn, each sample behind a barrier of the GPUs.
+class Meter {
+ public:
+  Meter(Communicator& barrier, Communicator& control, Device device)
+      : barrier_(barrier), control_(control), stream_(device) {
+    WM_CUDA_CHECK(cudaEventCreate(&begin_));
+    WM_CUDA_CHECK(cudaEventCreate(&end_));
+  }
+  ~Meter() {
+    (void)cudaEventDestroy(begin_);
+    (void)cudaEventDestroy(end_);
+  }
+  Meter(const Meter&) = delete;
+  Meter& operator=(const Meter&) = delete;
+
+  [[nodiscard]] StreamView stream() const { return stream_.view(); }
+
+  /// The least of the samples of the slowest rank, in us.
+  template <class Call>
+  double sample(const Call& call) {
+    const auto stream = static_cast<cudaStream_t>(stream_.view().handle);
+    barrier_.barrier_async(stream_.view());
+    WM_CUDA_CHECK(cudaEventRecord(begin_, stream));
+    const Work work = call();
+    WM_CUDA_CHECK(cudaEventRecord(end_, stream));
+    work.wait();
+    WM_CUDA_CHECK(cudaEventSynchronize(end_));
+    float ms = 0;
+    WM_CUDA_CHECK(cudaEventElapsedTime(&ms, begin_, end_));
+    return 1000.0 * static_cast<double>(ms);
+  }
+  /// Of all ranks the slowest.
+  [[nodiscard]] double slowest(double us) {
+    float value = static_cast<float>(us);
+    control_.all_reduce({&value, 1, DType::fp32}, {&value, 1, DType::fp32}, ReduceOp::max);
+    return static_cast<double>(value);
+  }
+
+ private:
+  Communicator& barrier_;
+  Communicator& control_;
+  Stream stream_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+void AutoCommunicator::measure(Communicator& control, std::size_t up_to) {
+  constexpr std::size_t kSmallest = 1024;
+  constexpr std::size_t kStep = 16;
+  const DeviceGuard guard(device_);
+  const auto ranks = static_cast<std::size_t>(world_size());
+  up_to = up_to / (ranks * 4) * (ranks * 4);
+  const CommunicatorBuffer from = p2p_->allocate(up_to);
+  const CommunicatorBuffer to = p2p_->allocate(up_to);
+  WM_CUDA_CHECK(cudaMemset(from.data(), 0, up_to));
+  WM_CUDA_CHECK(cudaDeviceSynchronize());
+  Meter meter(*p2p_, control, device_);
+  constexpr std::array<CollectiveKind, 4> kMeasured = {CollectiveKind::all_reduce, CollectiveKind::broadcast,
+                                                       CollectiveKind::all_gather, CollectiveKind::reduce_scatter};
+  for (const CollectiveKind kind : kMeasured) {
+    std::vector<AutoTable::Span> measured;
+    for (std::size_t bytes = kSmallest; bytes <= up_to; bytes *= kStep) {
+      const auto count = static_cast<std::int64_t>(bytes / (ranks * 4) * ranks);
+      const std::int64_t part = count / world_size();
+      Collective c;
+      c.kind = kind;
+      c.input = {from.data(), kind == CollectiveKind::all_gather ? part : count, DType::fp32, device_};
+      c.output = {to.data(), kind == CollectiveKind::reduce_scatter ? part : count, DType::fp32, device_};
+      c.stream = meter.stream();
+      // The first of each are its start-up; the two take turns.
+      const int samples = bytes <= (std::size_t{1} << 20) ? 12 : 5;
+      std::array<std::vector<double>, 2> us;
+      for (int i = 0; i < samples + 2; ++i) {
+        for (const auto choice : {AutoTable::Choice::p2p, AutoTable::Choice::nccl}) {
+          const double one = meter.sample([&] { return enqueue(*pick(choice), c); });
+          if (i >= 2) us[choice == AutoTable::Choice::nccl ? 1 : 0].push_back(one);
+        }
+      }
+      std::array<double, 2> medians = {};
+      for (std::size_t k = 0; k < 2; ++k) {
+        std::nth_element(us[k].begin(), us[k].begin() + samples / 2, us[k].end());
+        medians[k] = meter.slowest(us[k][static_cast<std::size_t>(samples / 2)]);
+      }
+      AutoTable::Span span;
+      span.up_to = static_cast<std::int64_t>(bytes);
+      span.choice = medians[1] < medians[0] ? AutoTable::Choice::nccl : AutoTable::Choice::p2p;
+      measured.push_back(span);
+    }
+    table_.set(kind, measured);
+  }
+}
+
+class AutoBackend final : public Backend {
+ public:
+  [[nodiscard]] std::string_view name() const noexcept override { return "auto"; }
+  [[nodiscard]] DeviceKind device_kind() const noexcept override { return DeviceKind::cuda; }
+  [[nodiscard]] std::string_view description() const noexcept override { return "the faster of p2p and nccl, by size"; }
+  [[nodiscard]] std::optional<std::string> unavailable(const GroupShape& shape) const override {
+    std::optional<std::string> why = p2p_backend().unavailable(shape);
+#if WM_HAVE_NCCL
+    if (why) why = nccl_backend().unavailable(shape);
+#endif
+    if (why) return "auto: " + why->substr(why->find(": ") + 2);
+    return std::nullopt;
+  }
+  [[nodiscard]] bool prefers_own_memory() const noexcept override {
+    return true;
+  }
+  [[nodiscard]] std::unique_ptr<Communicator> create(const RankContext& context) const override {
+    AutoOptions options;
+    options.timeout_s = context.options.timeout_s;
+    if (!context.options.auto_table.empty()) {
+      std::ifstream file(context.options.auto_table);
+      std::stringstream text;
+      text << file.rdbuf();
+      if (!file) throw DeviceError(context.options.auto_table + ": cannot be read", false);
+      try {
+        options.table = AutoTable::parse(text.str());
+      } catch (const std::invalid_argument& error) {
+        throw DeviceError(context.options.auto_table + ": " + error.what(), false);
+      }
+    }
+    return make_auto(context, options);
+  }
+  [[nodiscard]] std::optional<double> measure_link_gbps(const RankContext& context,
+                                                        Communicator& group) const override {
+    return context.hosts > 1 ? std::nullopt : p2p_backend().measure_link_gbps(context, group);
+  }
+  [[nodiscard]] std::string library_version() const override {
+#if WM_HAVE_NCCL
+    return nccl_backend().library_version();
+#else
+    return "";
+#endif
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_auto(const RankContext& context, const AutoOptions& options) {
+  return std::make_unique<AutoCommunicator>(context, options);
+}
+
+const AutoTable& table_of(const Communicator& communicator) {
+  const auto* with_table = dynamic_cast<const AutoCommunicator*>(&communicator);
+  WM_CHECK(with_table != nullptr, std::string(communicator.backend()) + " has no table");
+  return with_table->table();
+}
+
+const Backend& auto_backend() {
+  static const AutoBackend backend;
+  return backend;
+}
+
+}  // namespace warpmeter::collectives

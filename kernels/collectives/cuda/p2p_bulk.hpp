@@ -1,0 +1,389 @@
+#pragma once
+
+#include "kernels/collectives/cuda/p2p_block.hpp"
+#include "kernels/collectives/cuda/p2p_element.hpp"
+
+/// The bulk protocol. The blocks of one number on all ranks first tell each other where their arrays are (and that
+/// everything before this call on their streams is done); then, all ranks alike,
+///
+/// - direct, where all arrays that others must reach are shared: a rank owns a part of the elements, reads that part of
+///   every rank's input and writes the result into every rank's output. Reduce-scatter and all-gather in one pass, and
+///   in place right: nobody else touches these elements. Then they meet once more, so that no rank's next kernel comes
+///   before its peers have done with its memory.
+/// - staged, where not: in chunks through the arenas, everything pushed to its reader. Two sides of each stage, used in
+///   turn; a rank writes a side's chunk c once it has every peer's flag of chunk c - 1, sent after they had done with
+///   chunk c - 2.
+namespace warpmeter::collectives::p2p {
+
+/// What the other ranks have said of their arrays. In the block's shared memory.
+struct Peers {
+  char* input[kMaxRanks];
+  char* output[kMaxRanks];
+  bool input_shared[kMaxRanks];
+  bool output_shared[kMaxRanks];
+};
+
+/// 48 bits of value under 16 of the call's number. Another call's word never passes for this one's: a slot is rewritten
+/// in every call.
+WM_P2P_FN std::uint64_t tagged(std::uint64_t value, std::uint32_t number) {
+  return value << 16 | (number & 0xFFFFU);
+}
+
+/// False: given up, to all threads alike.
+template <class Cta>
+WM_P2P_FN bool exchange(Block<Cta>& block, std::uint32_t number, Peers& peers) {
+  const P2pCall& call = block.call;
+  const int peer = block.cta.thread();
+  bool came = true;
+  if (peer == call.rank) {
+    peers.input[peer] = call.input;
+    peers.output[peer] = call.output;
+    // What the others were told: they decide by it.
+    bool input = true, output = true;
+    for (int r = 0; r < call.world_size; ++r) {
+      if (r == call.rank) continue;
+      input = input && call.input_at[r] != 0;
+      output = output && call.output_at[r] != 0;
+    }
+    peers.input_shared[peer] = input;
+    peers.output_shared[peer] = output;
+  } else if (peer < call.world_size) {
+    const auto bytes = static_cast<std::uint64_t>(call.bytes);
+    store_pairs_release(block.descriptor(peer, call.rank),
+                        {tagged(call.input_at[peer], number), tagged(call.output_at[peer], number)},
+                        {tagged(call.signature, number), tagged(bytes, number)});
+    const char* theirs = block.descriptor(call.rank, peer);
+    const std::uint64_t tag = number & 0xFFFFU;
+    Pair64 where = {0, 0}, what = {0, 0};
+    came = block.wait(peer, [&] {
+      where = load_pair_to_acquire(theirs);
+      what = load_pair_to_acquire(theirs + 16);
+      return ((where.a & 0xFFFFU) == tag) && ((where.b & 0xFFFFU) == tag) && ((what.a & 0xFFFFU) == tag) &&
+             ((what.b & 0xFFFFU) == tag);
+    });
+    acquire_pairs();
+    if (came && (what.a != tagged(call.signature, number) || what.b != tagged(bytes, number))) {
+      block.give_up(P2pFault::mismatch, peer);
+      came = false;
+    }
+    peers.input[peer] = reinterpret_cast<char*>(where.a >> 16);
+    peers.output[peer] = reinterpret_cast<char*>(where.b >> 16);
+    peers.input_shared[peer] = (where.a >> 16) != 0;
+    peers.output_shared[peer] = (where.b >> 16) != 0;
+  }
+  return block.cta.all(came);
+}
+
+/// The part of the elements that a rank owns, of an array that all have: equal parts in whole vectors, the last
+/// shorter.
+WM_P2P_FN std::int64_t part_bytes(std::int64_t bytes, int world_size) {
+  const std::int64_t each = (bytes + world_size - 1) / world_size;
+  return (each + 15) / 16 * 16;
+}
+
+/// A reduction or copy of `bytes` bytes from the sources to the destinations.
+struct Route {
+  const char* sources[kMaxRanks];
+  char* destinations[kMaxRanks];
+  int source_count, destination_count;
+  std::int64_t bytes;
+};
+
+/// Up to 16 bytes, by 16 where the address is said to be aligned so.
+WM_P2P_FN void load_piece(Words16& v, const char* p, std::int64_t left, bool aligned) {
+  if (aligned && left >= 16) {
+    v = load16(p);
+  } else {
+    load_any(v.w, p, left >= 16 ? 16 : static_cast<int>(left));
+  }
+}
+WM_P2P_FN void store_piece(char* p, const Words16& v, std::int64_t left, bool aligned) {
+  if (aligned && left >= 16) {
+    store16(p, v);
+  } else {
+    store_any(p, v.w, left >= 16 ? 16 : static_cast<int>(left));
+  }
+}
+
+/// [at, at + left) of a route, at most 16 bytes, at any addresses.
+template <class T>
+WM_P2P_FN void move_piece(const Route& route, const P2pCall& call, std::int64_t at, std::int64_t left,
+                          bool sources_aligned, bool destinations_aligned) {
+  Words16 v;
+  Accumulators<T, 4> total;
+  load_piece(v, route.sources[0] + at, left, sources_aligned);
+  total.begin(v.w);
+  for (int s = 1; s < route.source_count; ++s) {
+    load_piece(v, route.sources[s] + at, left, sources_aligned);
+    total.add(call.op, v.w);
+  }
+  total.finish(call.op, call.world_size, v.w);
+  for (int d = 0; d < route.destination_count; ++d) {
+    store_piece(route.destinations[d] + at, v, left, destinations_aligned);
+  }
+}
+
+/// kUnroll vectors of 16 bytes from every source under way at once. kSources 0: any number, four at a time.
+template <class T, int kSources, int kUnroll, bool kWhole>
+WM_P2P_FN void move_vectors(const Route& route, const P2pCall& call, std::int64_t at, std::int64_t stride,
+                            std::int64_t end) {
+  constexpr int kBatch = kSources > 0 ? kSources : 4;
+  const int sources = kSources > 0 ? kSources : route.source_count;
+  Accumulators<T, 4> total[kUnroll];
+  for (int first = 0; first < sources; first += kBatch) {
+    Words16 loaded[kBatch][kUnroll];
+    WM_P2P_UNROLL
+    for (int s = 0; s < kBatch; ++s) {
+      if (kSources == 0 && first + s >= sources) continue;
+      const char* source = route.sources[first + s] + at;
+      WM_P2P_UNROLL
+      for (int u = 0; u < kUnroll; ++u) {
+        if (kWhole || at + u * stride < end) loaded[s][u] = load16(source + u * stride);
+      }
+    }
+    WM_P2P_UNROLL
+    for (int s = 0; s < kBatch; ++s) {
+      if (kSources == 0 && first + s >= sources) continue;
+      WM_P2P_UNROLL
+      for (int u = 0; u < kUnroll; ++u) {
+        if (!kWhole && at + u * stride >= end) continue;
+        if (first + s == 0) {
+          total[u].begin(loaded[s][u].w);
+        } else {
+          total[u].add(call.op, loaded[s][u].w);
+        }
+      }
+    }
+    if (kSources > 0) break;
+  }
+  WM_P2P_UNROLL
+  for (int u = 0; u < kUnroll; ++u) {
+    if (!kWhole && at + u * stride >= end) continue;
+    Words16 result;
+    total[u].finish(call.op, call.world_size, result.w);
+    for (int d = 0; d < route.destination_count; ++d) store16(route.destinations[d] + at + u * stride, result);
+  }
+}
+
+/// The whole grid's work on a route: whole vectors where all arrays lie alike to 16 bytes. Where not, the accesses of
+/// the arrays that others have are whole (the sources of reduce_scatter, the destinations of all_gather), and this
+/// rank's own are not.
+template <class T, int kSources, class Cta>
+WM_P2P_FN void move_route(const Route& route, const P2pCall& call, const Cta& cta) {
+  constexpr int kUnroll = kSources == 0 ? 2 : kSources == 1 ? 8 : 4;
+  const auto low = [](const char* p) { return reinterpret_cast<std::uintptr_t>(p) & 15U; };
+  const std::uintptr_t lies =
+      low(call.kind == CollectiveKind::reduce_scatter ? route.sources[0] : route.destinations[0]);
+  bool sources_aligned = lies % T::kBytes == 0;  // else a vector would begin in the middle of an element
+  bool destinations_aligned = sources_aligned;
+  for (int s = 0; s < route.source_count; ++s) sources_aligned = sources_aligned && low(route.sources[s]) == lies;
+  for (int d = 0; d < route.destination_count; ++d) {
+    destinations_aligned = destinations_aligned && low(route.destinations[d]) == lies;
+  }
+
+  std::int64_t head = sources_aligned || destinations_aligned ? static_cast<std::int64_t>((16 - lies) & 15U) : 0;
+  if (head > route.bytes) head = route.bytes;
+  const std::int64_t threads = std::int64_t{cta.blocks()} * cta.threads();
+  const std::int64_t thread = std::int64_t{cta.block()} * cta.threads() + cta.thread();
+  std::int64_t at = head;
+  if (head > 0 && thread == threads - 1) move_piece<T>(route, call, 0, head, false, false);
+  if (sources_aligned && destinations_aligned) {
+    const std::int64_t end = head + (route.bytes - head) / 16 * 16;
+    // Neighbouring vectors by neighbouring threads of the grid: a short route still has work for all.
+    const std::int64_t stride = threads * 16;
+    const std::int64_t tile = stride * kUnroll;
+    for (; at < end; at += tile) {
+      const std::int64_t own = at + thread * 16;
+      if (at + tile <= end) {
+        move_vectors<T, kSources, kUnroll, true>(route, call, own, stride, end);
+      } else {
+        move_vectors<T, kSources, kUnroll, false>(route, call, own, stride, end);
+      }
+    }
+    at = end;  // what is left is less than a vector
+  }
+  for (at += thread * 16; at < route.bytes; at += threads * 16) {
+    move_piece<T>(route, call, at, route.bytes - at, sources_aligned, destinations_aligned);
+  }
+}
+
+WM_P2P_FN bool all_shared(const bool (&shared)[kMaxRanks], int world_size) {
+  bool all = true;
+  for (int r = 0; r < world_size; ++r) all = all && shared[r];
+  return all;
+}
+
+/// Whether the ranks can reach what they must: the same answer on every rank.
+WM_P2P_FN bool goes_directly(const P2pCall& call, const Peers& peers) {
+  const bool outputs = all_shared(peers.output_shared, call.world_size);
+  switch (call.kind) {
+    case CollectiveKind::all_reduce:
+      return outputs && all_shared(peers.input_shared, call.world_size);
+    case CollectiveKind::reduce_scatter:
+      return all_shared(peers.input_shared, call.world_size);
+    case CollectiveKind::all_gather:
+      return outputs;
+    default:
+      return outputs && peers.input_shared[call.root];
+  }
+}
+
+/// Filled by all threads with the same values, each in its own copy: no barrier, and constant indices where unrolled.
+template <int kWorld>
+WM_P2P_FN Route direct_route(const P2pCall& call, const Peers& peers) {
+  const int n = kWorld > 0 ? kWorld : call.world_size;
+  Route route;
+  route.source_count = 0;
+  route.destination_count = 0;
+  const bool scatters = call.kind == CollectiveKind::reduce_scatter;
+  const bool gathers = call.kind == CollectiveKind::all_gather;
+  const std::int64_t each = part_bytes(call.bytes, n);
+  std::int64_t begin = 0;
+  route.bytes = call.bytes;
+  if (!scatters && !gathers) {
+    begin = call.rank * each < call.bytes ? call.rank * each : call.bytes;
+    route.bytes = call.bytes - begin < each ? call.bytes - begin : each;
+  }
+  const std::int64_t read_at = scatters ? call.rank * call.bytes : begin;
+  const std::int64_t write_at = gathers ? call.rank * call.bytes : begin;
+  if (gathers || call.kind == CollectiveKind::broadcast) {
+    const char* source = gathers ? call.input : peers.input[call.root];
+    route.sources[route.source_count++] = source + read_at;
+  } else {
+    for (int r = 0; r < n; ++r) route.sources[route.source_count++] = peers.input[r] + read_at;
+  }
+  for (int step = 0; step < n; ++step) {
+    if (scatters && step > 0) break;
+    const int r = call.rank + step < n ? call.rank + step : call.rank + step - n;
+    char* destination = peers.output[r] + write_at;
+    // In place there is nothing to copy, and others read there.
+    if (route.source_count == 1 && destination == route.sources[0]) continue;
+    route.destinations[route.destination_count++] = destination;
+  }
+  return route;
+}
+
+/// Stages are read and written by whole vectors: what lies behind the last element is never used.
+template <class Cta>
+WM_P2P_FN void copy_to_stage(const Cta& cta, char* stage, const char* source, std::int64_t bytes) {
+  const bool aligned = is_aligned(source, 16);
+  for (std::int64_t at = std::int64_t{cta.thread()} * 16; at < bytes; at += std::int64_t{cta.threads()} * 16) {
+    Words16 v;
+    load_piece(v, source + at, bytes - at, aligned);
+    store16(stage + at, v);
+  }
+}
+
+template <class T, class Cta>
+WM_P2P_FN void staged(Block<Cta>& block) {
+  const P2pCall& call = block.call;
+  Cta& cta = block.cta;
+  const int n = call.world_size;
+  const int rank = call.rank;
+  const bool scatters = call.kind == CollectiveKind::reduce_scatter;
+  const bool gathers = call.kind == CollectiveKind::all_gather;
+  const bool broadcasts = call.kind == CollectiveKind::broadcast;
+  const std::int64_t chunk = call.layout.stage_bytes;
+  const std::int64_t each = scatters || gathers ? call.bytes : part_bytes(call.bytes, n);
+  const std::int64_t round = chunk * cta.blocks();
+  const std::int64_t rounds = (each + round - 1) / round;
+  // Where rank r's part is in an array that has all of them, and how much of it is in this round's chunk.
+  const auto part_at = [&](int r) { return r * each; };
+  const auto bytes_in = [&](int r, std::int64_t at) {
+    const std::int64_t part = scatters || gathers            ? call.bytes
+                              : call.bytes - r * each < each ? call.bytes - r * each
+                                                             : each;
+    const std::int64_t left = part - at;
+    return left < 0 ? 0 : left < chunk ? left : chunk;
+  };
+  const std::uint32_t before = block.state()->chunks;
+  std::uint32_t number = before;
+
+  for (std::int64_t r = 0; r < rounds; ++r) {
+    const std::int64_t at = (r * cta.blocks() + cta.block()) * chunk;
+    const unsigned side = ++number & 1U;
+    if (!gathers) {
+      for (int step = 1; step < n && (!broadcasts || rank == call.root); ++step) {
+        const int peer = rank + step < n ? rank + step : rank + step - n;
+        copy_to_stage(cta, block.stage(call.layout.stage_a, peer, side, rank), call.input + part_at(peer) + at,
+                      bytes_in(peer, at));
+      }
+      if (!block.meet(call.layout.stage_a_flags, number)) return;
+    }
+
+    const std::int64_t mine = bytes_in(rank, at);
+    const char* own = gathers ? call.input + at : call.input + part_at(rank) + at;
+    char* result = scatters ? call.output + at : call.output + part_at(rank) + at;
+    const bool own_aligned = is_aligned(own, 16);
+    const bool result_aligned = is_aligned(result, 16);
+    const bool takes_own = T::kBytes > 1 || gathers || rank == call.root;
+    for (std::int64_t i = std::int64_t{cta.thread()} * 16; i < mine; i += std::int64_t{cta.threads()} * 16) {
+      const std::int64_t left = mine - i;
+      Words16 v;
+      Accumulators<T, 4> total;
+      if (T::kBytes == 1) {
+        if (takes_own) {
+          load_piece(v, own + i, left, own_aligned);
+        } else {
+          v = load16(block.stage(call.layout.stage_a, rank, side, call.root) + i);
+        }
+      } else {
+        for (int source = 0; source < n; ++source) {
+          if (source == rank) {
+            load_piece(v, own + i, left, own_aligned);
+          } else {
+            v = load16(block.stage(call.layout.stage_a, rank, side, source) + i);
+          }
+          if (source == 0) {
+            total.begin(v.w);
+          } else {
+            total.add(call.op, v.w);
+          }
+        }
+        total.finish(call.op, n, v.w);
+      }
+      if (T::kBytes > 1 || !takes_own || own != result) store_piece(result + i, v, left, result_aligned);
+      for (int step = 1; step < n && !scatters; ++step) {
+        const int peer = rank + step < n ? rank + step : rank + step - n;
+        store16(block.stage(call.layout.stage_b, peer, side, rank) + i, v);
+      }
+    }
+    if (scatters) continue;
+
+    if (!block.meet(call.layout.stage_b_flags, number)) return;
+    for (int source = 0; source < n; ++source) {
+      // A broadcast's root has it all where it is in place.
+      if (source == rank || (broadcasts && rank == call.root && call.input == call.output)) continue;
+      const char* stage = block.stage(call.layout.stage_b, rank, side, source);
+      char* out = call.output + part_at(source) + at;
+      const std::int64_t bytes = bytes_in(source, at);
+      const bool aligned = is_aligned(out, 16);
+      for (std::int64_t i = std::int64_t{cta.thread()} * 16; i < bytes; i += std::int64_t{cta.threads()} * 16) {
+        store_piece(out + i, load16(stage + i), bytes - i, aligned);
+      }
+    }
+  }
+  cta.sync();  // all have read the number
+  if (cta.thread() == 0) block.state()->chunks = number;
+}
+
+/// kWorld: the number of ranks where known when compiled, else 0.
+template <class T, int kWorld, class Cta>
+WM_P2P_FN void run_bulk(const P2pCall& call, Cta& cta, Peers& peers) {
+  Block<Cta> block{call, cta};
+  const std::uint32_t number = block.state()->bulk_calls + 1;
+  if (!exchange(block, number, peers)) return;
+  if (goes_directly(call, peers)) {
+    const Route route = direct_route<kWorld>(call, peers);
+    if (route.destination_count > 0) {
+      move_route<T, T::kBytes == 1 ? 1 : kWorld>(route, call, cta);
+    }
+    if (!block.meet(call.layout.end_flags, number)) return;
+  } else {
+    staged<T>(block);
+    cta.sync();
+  }
+  if (cta.thread() == 0) block.state()->bulk_calls = number;
+}
+
+}  // namespace warpmeter::collectives::p2p

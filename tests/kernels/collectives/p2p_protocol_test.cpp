@@ -1,0 +1,486 @@
+// The device code of the p2p backend, compiled for the host: ranks are groups of threads, a GPU's memory is the heap,
+// its loads and stores are C++ atomics of the same strength. Under ThreadSanitizer this is a check of the protocol's
+// ordering; the random pauses find schedules.
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace {
+void let_others_go_first();
+}
+#define WM_P2P_BEFORE_FLAG() let_others_go_first()
+
+#include "kernels/collectives/cuda/p2p_bulk.hpp"
+#include "kernels/collectives/cuda/p2p_small.hpp"
+#include "tests/kernels/collectives/values.hpp"
+
+namespace {
+
+/// Now and then another thread's turn, at places that the thread's seed picks.
+thread_local std::uint64_t schedule = 0;
+void let_others_go_first() {
+  schedule = warpmeter::collectives::values::hash(schedule, 1);
+  if (schedule % 8 == 0) std::this_thread::yield();
+  if (schedule % 512 == 0) std::this_thread::sleep_for(std::chrono::microseconds(schedule / 512 % 300));
+}
+
+}  // namespace
+
+namespace warpmeter::collectives::p2p {
+namespace {
+
+/// A block's threads meet here.
+class BlockBarrier {
+ public:
+  explicit BlockBarrier(int threads) : barrier_(threads) {}
+  void sync() { barrier_.arrive_and_wait(); }
+  bool all(bool mine) {
+    if (!mine) refusals_.fetch_add(1);
+    barrier_.arrive_and_wait();
+    const bool result = refusals_.load() == 0;
+    barrier_.arrive_and_wait();
+    if (!mine) refusals_.fetch_sub(1);
+    barrier_.arrive_and_wait();
+    return result;
+  }
+
+ private:
+  std::barrier<> barrier_;
+  std::atomic<int> refusals_{0};
+};
+
+class HostCta {
+ public:
+  HostCta(int thread, int threads, int block, int blocks, BlockBarrier& barrier)
+      : thread_(thread), threads_(threads), block_(block), blocks_(blocks), barrier_(barrier) {}
+  [[nodiscard]] int thread() const { return thread_; }
+  [[nodiscard]] int threads() const { return threads_; }
+  [[nodiscard]] int block() const { return block_; }
+  [[nodiscard]] int blocks() const { return blocks_; }
+  void sync() {
+    let_others_go_first();
+    barrier_.sync();
+  }
+  bool all(bool mine) {
+    let_others_go_first();
+    return barrier_.all(mine);
+  }
+  [[nodiscard]] static std::uint64_t now_ns() {
+    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  }
+  [[nodiscard]] static bool polls_host() { return true; }
+  static void pause() { std::this_thread::yield(); }
+
+ private:
+  int thread_, threads_, block_, blocks_;
+  BlockBarrier& barrier_;
+};
+
+enum class Protocol { small, bulk };
+
+/// One call of all ranks.
+struct Step {
+  Protocol protocol = Protocol::small;
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  ReduceOp op = ReduceOp::sum;
+  DType dtype = DType::fp32;
+  int root = 0;
+  std::int64_t count = 0;  ///< elements of a part
+  bool in_place = false;
+  unsigned shared = ~0U;  ///< a bit a rank: its arrays can be reached by the others
+  int shift = 0;          ///< of the arrays' addresses, in bytes
+  int blocks = 2;
+};
+
+constexpr int kThreads = 4;
+constexpr int kBlocks = 2;
+constexpr int kStageBytes = 64;
+constexpr std::int64_t kLargestBytes = 6000;
+
+struct RankMemory {
+  explicit RankMemory(const ArenaLayout& layout)
+      : arena(static_cast<char*>(std::aligned_alloc(4096, static_cast<std::size_t>(layout.bytes)))),
+        arrays(2 * (kMaxRanks * kLargestBytes + 128)) {
+    std::memset(arena.get() + layout.descriptors, 0, static_cast<std::size_t>(layout.bytes - layout.descriptors));
+    for (std::int64_t side = 0; side < 2; ++side) {
+      for (int source = 0; source < layout.world_size; ++source) {
+        for (int block = 0; block < kBlocks; ++block) {
+          const std::int64_t slot = (side * layout.world_size + source) * kMaxBlocks + block;
+          std::memset(arena.get() + slot * kBlockPackets * 16, 0, kBlockPackets * 16);
+        }
+      }
+    }
+  }
+  struct Free {
+    void operator()(char* p) const { std::free(p); }
+  };
+  std::unique_ptr<char, Free> arena;
+  std::vector<char> arrays;
+  P2pStatus status = {};
+};
+
+/// Ranks as threads. run() does the steps on every rank in turn, as a stream would its kernels.
+class World {
+ public:
+  explicit World(int ranks, std::uint64_t seed) : layout_(ArenaLayout::of(ranks, kStageBytes)), seed_(seed) {
+    for (int r = 0; r < ranks; ++r) ranks_.push_back(std::make_unique<RankMemory>(layout_));
+  }
+
+  std::uint64_t timeout_ns = 60'000'000'000;
+  std::uint32_t clear_mask = kClearMask;
+  int late_rank = -1;  ///< comes after the others to its first step of a run
+  [[nodiscard]] int size() const { return layout_.world_size; }
+  [[nodiscard]] P2pStatus& status(int rank) { return ranks_[static_cast<std::size_t>(rank)]->status; }
+  [[nodiscard]] BlockState& state(int rank, int block) {
+    return reinterpret_cast<BlockState*>(ranks_[static_cast<std::size_t>(rank)]->arena.get() + layout_.state)[block];
+  }
+  /// As after so many calls.
+  void age(std::uint32_t small, std::uint32_t bulk, std::uint32_t chunks) {
+    for (int r = 0; r < size(); ++r) {
+      for (int b = 0; b < kBlocks; ++b) state(r, b) = {small, bulk, chunks, 0};
+      for (const std::int64_t flags : {layout_.end_flags, layout_.stage_a_flags, layout_.stage_b_flags}) {
+        auto* words = reinterpret_cast<std::uint32_t*>(ranks_[static_cast<std::size_t>(r)]->arena.get() + flags);
+        std::fill(words, words + size() * kMaxBlocks, flags == layout_.end_flags ? bulk : chunks);
+      }
+    }
+  }
+
+  /// steps_of(rank): what it calls. Returns what was wrong, empty when all results were right.
+  std::string run(const std::function<std::vector<Step>(int)>& steps_of, bool check = true) {
+    std::vector<std::thread> threads;
+    std::vector<std::unique_ptr<BlockBarrier>> blocks;
+    std::vector<std::unique_ptr<std::barrier<>>> grids;
+    for (int rank = 0; rank < size(); ++rank) {
+      grids.push_back(std::make_unique<std::barrier<>>(kBlocks * kThreads));
+      for (int block = 0; block < kBlocks; ++block) {
+        blocks.push_back(std::make_unique<BlockBarrier>(kThreads));
+        for (int thread = 0; thread < kThreads; ++thread) {
+          threads.emplace_back([this, rank, block, thread, check, steps = steps_of(rank), barrier = blocks.back().get(),
+                                grid = grids.back().get()] {
+            HostCta cta(thread, kThreads, block, kBlocks, *barrier);
+            schedule = seed_ * 1000 + static_cast<std::uint64_t>((rank * kBlocks + block) * kThreads + thread);
+            if (rank == late_rank) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+            for (std::size_t i = 0; i < steps.size(); ++i) one(steps[i], i, rank, cta, *barrier, *grid, check);
+          });
+        }
+      }
+    }
+    for (std::thread& thread : threads) thread.join();
+    ++runs_;  // the next one has other data
+    return wrong_;
+  }
+
+ private:
+  [[nodiscard]] bool reduces(const Step& s) const {
+    return s.kind == CollectiveKind::all_reduce || s.kind == CollectiveKind::reduce_scatter;
+  }
+  [[nodiscard]] int input_parts(const Step& s) const { return s.kind == CollectiveKind::reduce_scatter ? size() : 1; }
+  [[nodiscard]] int output_parts(const Step& s) const { return s.kind == CollectiveKind::all_gather ? size() : 1; }
+  [[nodiscard]] std::uint64_t data_seed(std::size_t step, int rank) const {
+    return (runs_ * 1000 + step) * 16 + static_cast<std::uint64_t>(rank);
+  }
+
+  char* input(const Step& s, int rank) {
+    char* base = ranks_[static_cast<std::size_t>(rank)]->arrays.data();
+    base += (64 - reinterpret_cast<std::uintptr_t>(base) % 64) + static_cast<std::size_t>(s.shift);
+    const auto bytes = s.count * static_cast<std::int64_t>(size_of(s.dtype));
+    return s.in_place && s.kind == CollectiveKind::all_gather ? base + rank * bytes : base;
+  }
+  char* output(const Step& s, int rank) {
+    const auto bytes = s.count * static_cast<std::int64_t>(size_of(s.dtype));
+    if (!s.in_place) {
+      // Not alike to the input: by another odd amount where the arrays are shifted.
+      char* base = ranks_[static_cast<std::size_t>(rank)]->arrays.data() + kMaxRanks * kLargestBytes + 64;
+      return base + (64 - reinterpret_cast<std::uintptr_t>(base) % 64) + static_cast<std::size_t>(s.shift) * 3;
+    }
+    if (s.kind == CollectiveKind::all_gather) return input(s, rank) - rank * bytes;
+    return s.kind == CollectiveKind::reduce_scatter ? input(s, rank) + rank * bytes : input(s, rank);
+  }
+
+  P2pCall call_of(const Step& s, int rank) {
+    P2pCall call = {};
+    Collective c;
+    c.kind = s.kind;
+    c.op = s.op;
+    c.root = s.root;
+    c.input.dtype = s.dtype;
+    call.kind = s.kind;
+    call.op = s.op;
+    call.rank = rank;
+    call.world_size = size();
+    call.root = s.root;
+    call.bytes = s.count * static_cast<std::int64_t>(size_of(s.dtype));
+    call.signature = signature_of(c, call.bytes);
+    call.input = input(s, rank);
+    call.output = output(s, rank);
+    for (int r = 0; r < size(); ++r) {
+      call.arenas[r] = ranks_[static_cast<std::size_t>(r)]->arena.get();
+      if ((s.shared >> rank & 1U) == 0) continue;
+      call.input_at[r] = reinterpret_cast<std::uint64_t>(call.input);
+      call.output_at[r] = reinterpret_cast<std::uint64_t>(call.output);
+    }
+    call.layout = layout_;
+    call.status = &ranks_[static_cast<std::size_t>(rank)]->status;
+    call.timeout_ns = timeout_ns;
+    call.clear_mask = clear_mask;
+    const std::int64_t packets = std::max<std::int64_t>(1, (call.bytes + kPacketBytes - 1) / kPacketBytes);
+    call.block_packets = (packets + s.blocks - 1) / s.blocks;
+    return call;
+  }
+
+  void one(const Step& s, std::size_t number, int rank, HostCta& whole, BlockBarrier& barrier, std::barrier<>& grid,
+           bool check) {
+    const P2pCall call = call_of(s, rank);
+    const bool leads = whole.block() == 0 && whole.thread() == 0;
+    const auto elements = s.count;
+    const std::int64_t out_elements = elements * output_parts(s);
+    if (leads) {
+      if (!s.in_place) std::memset(call.output, 0xFF, static_cast<std::size_t>(call.bytes * output_parts(s)));
+      for (std::int64_t i = 0; i < elements * input_parts(s); ++i) {
+        values::write_random(s.dtype, call.input, i, data_seed(number, rank));
+      }
+    }
+    let_others_go_first();
+    grid.arrive_and_wait();
+    int blocks = s.blocks;
+    if (s.protocol == Protocol::small) {
+      const std::int64_t packets = std::max<std::int64_t>(1, (call.bytes + kPacketBytes - 1) / kPacketBytes);
+      blocks = static_cast<int>((packets + call.block_packets - 1) / call.block_packets);
+    }
+    HostCta cta(whole.thread(), whole.threads(), whole.block(), blocks, barrier);
+    if (cta.block() < blocks) {
+      if (s.protocol == Protocol::small) {
+        dispatch(s, [&](auto element) { run_small<decltype(element), 0>(call, cta); });
+      } else {
+        Peers& peers = peers_[rank][cta.block()];
+        dispatch(s, [&](auto element) {
+          if (size() == 2) {
+            run_bulk<decltype(element), 2>(call, cta, peers);
+          } else {
+            run_bulk<decltype(element), 0>(call, cta, peers);
+          }
+        });
+      }
+    }
+    let_others_go_first();
+    grid.arrive_and_wait();
+    if (leads && check) verify(s, number, rank, call, out_elements);
+  }
+
+  template <class F>
+  void dispatch(const Step& s, const F& f) const {
+    if (!reduces(s)) {
+      f(Raw());
+    } else if (s.dtype == DType::int32) {
+      f(Int32());
+    } else {
+      f(Fp32());
+    }
+  }
+
+  void verify(const Step& s, std::size_t number, int rank, const P2pCall& call, std::int64_t out_elements) {
+    std::vector<char> one(4);
+    for (std::int64_t i = 0; i < out_elements; ++i) {
+      std::vector<double> elements;
+      for (int r = 0; r < size(); ++r) {
+        std::int64_t at = i;
+        if (s.kind == CollectiveKind::all_gather) {
+          r = static_cast<int>(i / s.count);
+          at = i % s.count;
+        } else if (s.kind == CollectiveKind::broadcast) {
+          r = s.root;
+        } else if (s.kind == CollectiveKind::reduce_scatter) {
+          at = rank * s.count + i;
+        }
+        values::write_random(s.dtype, one.data() - at * static_cast<std::int64_t>(size_of(s.dtype)), at,
+                             data_seed(number, r));
+        elements.push_back(values::read(s.dtype, one.data(), 0));
+        if (!reduces(s)) break;
+      }
+      const values::Expected want =
+          reduces(s) ? values::expected(s.dtype, s.op, elements) : values::Expected{elements.front(), 0};
+      const double got = values::read(s.dtype, call.output, i);
+      if (std::fabs(got - want.value) <= want.tolerance) continue;
+      const std::lock_guard lock(mutex_);
+      if (!wrong_.empty()) return;
+      wrong_ = "step " + std::to_string(number) + " (" + std::string(name(s.kind)) + " " + std::string(name(s.op)) +
+               ", " + (s.protocol == Protocol::small ? "small" : "bulk") + ", count " + std::to_string(s.count) +
+               ", shift " + std::to_string(s.shift) + (s.in_place ? ", in place" : "") + ", shared " +
+               std::to_string(s.shared) + ") rank " + std::to_string(rank) + ": element " + std::to_string(i) + " is " +
+               std::to_string(got) + ", not " + std::to_string(want.value);
+      return;
+    }
+  }
+
+  ArenaLayout layout_;
+  std::uint64_t seed_;
+  std::size_t runs_ = 0;
+  std::vector<std::unique_ptr<RankMemory>> ranks_;
+  Peers peers_[kMaxRanks][kBlocks] = {};
+  std::mutex mutex_;
+  std::string wrong_;
+};
+
+constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind::broadcast, CollectiveKind::all_gather,
+                                     CollectiveKind::reduce_scatter, CollectiveKind::barrier};
+
+/// A random sequence of calls, of every kind and size, of both protocols.
+std::vector<Step> random_steps(std::uint64_t seed, int ranks, int count) {
+  std::vector<Step> steps;
+  for (int i = 0; i < count; ++i) {
+    std::uint64_t h = values::hash(seed, static_cast<std::uint64_t>(i));
+    const auto pick = [&h](std::uint64_t n) {
+      const std::uint64_t r = h % n;
+      h = values::hash(h, 7);
+      return r;
+    };
+    Step s;
+    s.protocol = pick(2) == 0 ? Protocol::small : Protocol::bulk;
+    s.kind = kKinds[pick(s.protocol == Protocol::small ? 5 : 4)];
+    s.op = static_cast<ReduceOp>(pick(4));
+    s.dtype = pick(2) == 0 ? DType::fp32 : DType::int32;
+    s.root = static_cast<int>(pick(static_cast<std::uint64_t>(ranks)));
+    constexpr std::int64_t kCounts[] = {0, 1, 2, 3, 5, 16, 63, 64, 130, 517};
+    s.count = s.kind == CollectiveKind::barrier ? 0 : kCounts[pick(10)];
+    if (s.protocol == Protocol::bulk && s.count == 0) s.count = 7;
+    s.in_place = pick(2) == 0;
+    s.shared = pick(3) == 0 ? ~1U : pick(3) == 0 ? 0U : ~0U;
+    constexpr int kShifts[] = {0, 0, 4, 1};
+    s.shift = kShifts[pick(4)];
+    s.blocks = 1 + static_cast<int>(pick(2));
+    steps.push_back(s);
+  }
+  return steps;
+}
+
+class P2pProtocol : public testing::TestWithParam<int> {};
+
+#ifdef WARPMETER_TSAN
+constexpr int kSteps = 60;
+#else
+constexpr int kSteps = 150;
+#endif
+
+TEST_P(P2pProtocol, RandomCallsInRandomSchedules) {
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    World world(GetParam(), seed);
+    const std::vector<Step> steps = random_steps(seed, GetParam(), kSteps);
+    EXPECT_EQ(world.run([&](int) { return steps; }), "") << "seed " << seed;
+  }
+}
+
+TEST_P(P2pProtocol, CountersWrapAndStalePacketsAreCleared) {
+  World world(GetParam(), 11);
+  world.clear_mask = 7;
+  world.age((1U << 20) - 20, 65536 - 10, 0xFFFFFFF0U);
+  const std::vector<Step> steps = random_steps(12, GetParam(), kSteps);
+  EXPECT_EQ(world.run([&](int) { return steps; }), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, P2pProtocol, testing::Values(2, 3));
+
+// A large call's packets stay where small calls do not write. Once the flag's 20 bits have come round, they must not
+// pass for new ones.
+TEST(P2pProtocolStale, PacketsOfALongGoneCallAreNotTaken) {
+  World world(2, 5);
+  world.clear_mask = 7;
+  Step large;
+  large.dtype = DType::int32;
+  large.count = 500;
+  large.blocks = 1;
+  Step small = large;
+  small.count = 2;
+  std::vector<Step> steps = {large};
+  for (int i = 0; i < 20; ++i) steps.push_back(small);
+  ASSERT_EQ(world.run([&](int) { return steps; }), "");
+  world.age(0, 0, 0);  // as though so many calls had gone by that the first one's number is the next
+  world.late_rank = 1;
+  EXPECT_EQ(world.run([&](int) { return std::vector<Step>{large}; }), "");
+}
+
+// A root has nothing to wait for but the others' word that they have read.
+TEST(P2pProtocolOrder, ABroadcastsRootDoesNotRunAway) {
+  World world(2, 6);
+  world.timeout_ns = 5'000'000'000;
+  world.late_rank = 1;
+  Step step;
+  step.kind = CollectiveKind::broadcast;
+  step.count = 100;
+  EXPECT_EQ(world.run([&](int) { return std::vector<Step>(10, step); }), "");
+}
+
+P2pFault fault_of(std::uint32_t code) {
+  return static_cast<P2pFault>(code & 0xFFU);
+}
+
+TEST(P2pProtocolFailure, ARankThatDoesNotComeIsNamedAfterTheTimeout) {
+  for (const Protocol protocol : {Protocol::small, Protocol::bulk}) {
+    for (const unsigned shared : {~0U, 0U}) {
+      World world(3, 21);
+      world.timeout_ns = 200'000'000;
+      Step step;
+      step.protocol = protocol;
+      step.count = 100;
+      step.shared = shared;
+      const std::vector<Step> whole = {step, step};
+      const std::vector<Step> half = {step};
+      (void)world.run([&](int rank) { return rank == 2 ? half : whole; }, false);
+      for (const int rank : {0, 1}) {
+        EXPECT_EQ(world.status(rank).code, fault_code(P2pFault::timeout, 2)) << "rank " << rank;
+      }
+      EXPECT_EQ(world.status(2).code, 0U);
+    }
+  }
+}
+
+TEST(P2pProtocolFailure, TheHostEndsTheWaiting) {
+  for (const Protocol protocol : {Protocol::small, Protocol::bulk}) {
+    World world(2, 31);
+    Step step;
+    step.protocol = protocol;
+    step.count = 100;
+    std::thread host([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      store_relaxed(&world.status(0).abort, 1);
+    });
+    (void)world.run(
+        [&](int rank) {
+          return rank == 1 ? std::vector<Step>() : std::vector<Step>{step, step, step};
+        },
+        false);
+    host.join();
+    EXPECT_EQ(world.status(0).code, fault_code(P2pFault::aborted, 1));
+  }
+}
+
+TEST(P2pProtocolFailure, OtherCallsAreAMismatch) {
+  for (const Protocol protocol : {Protocol::small, Protocol::bulk}) {
+    World world(2, 41);
+    world.timeout_ns = 500'000'000;
+    Step step;
+    step.protocol = protocol;
+    step.count = 100;
+    Step other = step;
+    other.op = ReduceOp::max;
+    (void)world.run([&](int rank) { return std::vector<Step>{step, rank == 0 ? step : other}; }, false);
+    EXPECT_EQ(fault_of(world.status(0).code), P2pFault::mismatch);
+    EXPECT_EQ(fault_of(world.status(1).code), P2pFault::mismatch);
+  }
+}
+
+}  // namespace
+}  // namespace warpmeter::collectives::p2p

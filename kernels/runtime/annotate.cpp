@@ -64,6 +64,14 @@ Range::~Range() {
   thread_frames().pop_back();
 }
 
+FrameScope::FrameScope(std::string_view name, std::source_location where) {
+  thread_frames().push_back({name, where.file_name(), where.line()});
+}
+
+FrameScope::~FrameScope() {
+  thread_frames().pop_back();
+}
+
 CategoryScope::CategoryScope(std::string_view category) noexcept : outer_(thread_category()) {
   thread_category() = category;
 }

@@ -30,6 +30,16 @@ class Range {
   Range& operator=(const Range&) = delete;
 };
 
+/// A frame of the calling thread's logical stack without an NVTX range: for what is worth naming in a memory snapshot
+/// and no step of its own in a profile. `name` must be a literal or interned.
+class FrameScope {
+ public:
+  explicit FrameScope(std::string_view name, std::source_location where = std::source_location::current());
+  ~FrameScope();
+  FrameScope(const FrameScope&) = delete;
+  FrameScope& operator=(const FrameScope&) = delete;
+};
+
 /// Says what the memory that the enclosing scope allocates is for: "parameters", "gradients", "optimizer state",
 /// "activations", "logits", "workspace". The innermost one counts. `category` must be a literal or interned.
 class CategoryScope {

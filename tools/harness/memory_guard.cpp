@@ -1,5 +1,7 @@
 #include "tools/harness/memory_guard.hpp"
 
+#include <algorithm>
+
 #include <fmt/core.h>
 
 #include "tools/harness/grammar.hpp"
@@ -19,7 +21,17 @@ std::optional<std::string> predicted_oom(const Prediction& prediction, std::size
 std::optional<std::string> predicted_oom(const Prediction& prediction, Session& session) {
   CachingAllocator& allocator = session.allocator();
   allocator.empty_cache();
-  return predicted_oom(prediction, allocator.available_bytes(), allocator.memory_limit());
+  const std::size_t available = allocator.available_bytes();
+  const std::size_t limit = allocator.memory_limit();
+  if (!session.settings().dump_on_oom.empty()) {
+    // A snapshot is wanted of a row that does not fit, and trying is safe: a GPU or the limit refuses. The host's own
+    // memory does not, it would be paged out first.
+    const std::size_t reserved = allocator.stats().current.reserved;
+    constexpr std::size_t kStep = std::size_t{2} << 20;  // of available_bytes()
+    const bool limit_binds = limit != 0 && available + kStep > limit - std::min(limit, reserved);
+    if (allocator.device().is_cuda() || limit_binds) return std::nullopt;
+  }
+  return predicted_oom(prediction, available, limit);
 }
 
 }  // namespace warpmeter::harness

@@ -14,7 +14,8 @@ namespace warpmeter::harness {
 [[nodiscard]] std::optional<std::string> predicted_oom(const Prediction& prediction, std::size_t available,
                                                        std::size_t limit);
 
-/// The same against what the session's allocator could still give, its cache freed first.
+/// The same against what the session's allocator could still give, its cache freed first. With --dump-on-oom a row that
+/// a GPU or the memory limit would refuse is tried all the same.
 [[nodiscard]] std::optional<std::string> predicted_oom(const Prediction& prediction, Session& session);
 
 }  // namespace warpmeter::harness

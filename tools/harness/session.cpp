@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/runtime/check.hpp"
+#include "tools/harness/oom_dump.hpp"
 
 namespace warpmeter::harness {
 
@@ -18,6 +19,7 @@ struct Session::Impl {
         allocator(given.device),
         properties(warpmeter::properties(given.device)) {
     if (settings.memory_limit != 0) allocator.set_memory_limit(settings.memory_limit);
+    if (!settings.dump_on_oom.empty()) oom_dump.emplace(allocator, settings.dump_on_oom);
   }
 
   Settings settings;
@@ -25,6 +27,7 @@ struct Session::Impl {
   Stream stream;
   CachingAllocator allocator;
   DeviceProperties properties;
+  std::optional<OomDump> oom_dump;
   std::optional<Sampler> sampler;
   std::optional<Ceilings> ceilings;
   reports::Object adopted_ceilings;
@@ -62,6 +65,10 @@ Ceilings& Session::ceilings() {
     impl_->ceilings->adopt(impl_->adopted_ceilings);
   }
   return *impl_->ceilings;
+}
+
+OomDump* Session::oom_dump() {
+  return impl_->oom_dump ? &*impl_->oom_dump : nullptr;
 }
 
 reports::Object Session::measured_ceilings() const {

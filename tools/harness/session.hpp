@@ -13,6 +13,8 @@
 
 namespace warpmeter::harness {
 
+class OomDump;
+
 /// What a row's code may use: device, stream, allocator, settings, sampler, ceilings. One for a run of a tool.
 /// Makes its device the calling thread's current one and bounds its allocator by --memory-limit.
 class Session {
@@ -38,6 +40,8 @@ class Session {
   void checkpoint(const reports::Row& row);
 
   // For the sweep that drives the session.
+  /// --dump-on-oom's; null without it.
+  [[nodiscard]] OomDump* oom_dump();
   /// Where warnings go instead of stderr ("text", without program name or "warning").
   void on_warning(std::function<void(const std::string&)> sink);
   void on_checkpoint(std::function<void(const reports::Row&)> sink);

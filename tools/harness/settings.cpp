@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include "kernels/runtime/check.hpp"
 
@@ -65,6 +66,15 @@ void add_device_options(OptionTable& table) {
              .example = "--memory-limit 24GiB",
              .group = group,
              .default_note = "the device's memory"});
+  table.add({.name = "--dump-on-oom",
+             .metavar = "FILE",
+             .accepted = "a file name that ends in .pickle or .json, in a folder that can be written to",
+             .help = "When a row runs out of memory, write what lay where and what led to it as a PyTorch memory "
+                     "snapshot, for memsnap or pytorch.org/memory_viz. Further rows write FILE-2, FILE-3, ... Rows "
+                     "predicted not to fit are tried on GPUs and below a --memory-limit.",
+             .example = "--memory-limit 1GiB --dump-on-oom oom.pickle",
+             .group = group,
+             .output_option = true});
   table.add({.name = "--isolate",
              .help = "Run each configuration in a process of its own, so that a crash costs one row.",
              .example = "--isolate",
@@ -223,25 +233,6 @@ void add_information_options(OptionTable& table) {
              .hidden = true});
 }
 
-Device read_device(const OptionTable& table) {
-  const std::string text = table.text("--device");
-  try {
-    return parse_device(text);
-  } catch (const std::invalid_argument& refusal) {
-    // "device 'cuda' is not there (no driver); accepted are auto and cpu": the option and the value are said already.
-    std::string_view problem = refusal.what();
-    std::string_view accepted = "auto, cpu, cuda, cuda:N";
-    const std::string prefix = fmt::format("device '{}' ", text);
-    if (problem.starts_with(prefix)) problem.remove_prefix(prefix.size());
-    constexpr std::string_view kAccepted = "; accepted are ";
-    if (const std::size_t at = problem.find(kAccepted); at != std::string_view::npos) {
-      accepted = problem.substr(at + kAccepted.size());
-      problem = problem.substr(0, at);
-    }
-    throw UsageError("--device", text, problem, accepted);
-  }
-}
-
 std::vector<std::string> read_outputs(const OptionTable& table) {
   std::vector<std::string> outputs = table.texts("--output");
   std::vector<std::filesystem::path> places;
@@ -276,6 +267,18 @@ std::vector<std::string> read_columns(const OptionTable& table) {
   }
 }
 
+std::string read_dump_on_oom(const OptionTable& table) {
+  if (!table.has("--dump-on-oom")) return "";
+  std::string path = table.text("--dump-on-oom");
+  if (!path.ends_with(".pickle") && !path.ends_with(".json")) throw table.error("--dump-on-oom", "unknown ending");
+  std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (folder.empty()) folder = ".";
+  if (access(folder.c_str(), W_OK) != 0) {
+    throw table.error("--dump-on-oom", fmt::format("cannot be written: {}", std::strerror(errno)));
+  }
+  return path;
+}
+
 std::string read_resume(const OptionTable& table) {
   if (!table.has("--resume")) return "";
   std::string path = table.text("--resume");
@@ -288,6 +291,25 @@ std::string read_resume(const OptionTable& table) {
 }
 
 }  // namespace
+
+Device read_device(const OptionTable& table) {
+  const std::string text = table.text("--device");
+  try {
+    return parse_device(text);
+  } catch (const std::invalid_argument& refusal) {
+    // "device 'cuda' is not there (no driver); accepted are auto and cpu": the option and the value are said already.
+    std::string_view problem = refusal.what();
+    std::string_view accepted = "auto, cpu, cuda, cuda:N";
+    const std::string prefix = fmt::format("device '{}' ", text);
+    if (problem.starts_with(prefix)) problem.remove_prefix(prefix.size());
+    constexpr std::string_view kAccepted = "; accepted are ";
+    if (const std::size_t at = problem.find(kAccepted); at != std::string_view::npos) {
+      accepted = problem.substr(at + kAccepted.size());
+      problem = problem.substr(0, at);
+    }
+    throw UsageError("--device", text, problem, accepted);
+  }
+}
 
 void add_shared_options(OptionTable& table, std::span<const std::string_view> dtypes) {
   if (!dtypes.empty()) add_configuration_options(table, dtypes);
@@ -330,6 +352,7 @@ Settings read_settings(const OptionTable& table, std::span<const std::string_vie
   settings.samples = table.flag("--samples");
   settings.resume = read_resume(table);
   settings.dry_run = table.flag("--dry-run");
+  settings.dump_on_oom = read_dump_on_oom(table);
   if (table.has("--isolated-child-fd")) {
     settings.isolated_child_fd =
         static_cast<int>(table.integer("--isolated-child-fd", 0, std::numeric_limits<int>::max()));

@@ -42,6 +42,7 @@ struct Settings {
   bool samples = false;
   std::string resume;  ///< a path or empty
   bool dry_run = false;
+  std::string dump_on_oom;  ///< a snapshot's path or empty
   int isolated_child_fd = -1;  ///< this process is the child: its row goes there
   std::string preset;          ///< the preset in force, or empty
 };
@@ -57,6 +58,9 @@ void add_shared_options(OptionTable& table, std::span<const std::string_view> dt
 /// named), the same output twice, an output's unknown ending, a --resume file that cannot be read. Outputs that cannot
 /// be written are found later, by opening them.
 [[nodiscard]] Settings read_settings(const OptionTable& table, std::span<const std::string_view> dtypes = kDTypeWords);
+
+/// --device alone. Throws UsageError.
+[[nodiscard]] Device read_device(const OptionTable& table);
 
 /// As they stand in the document: what was in force while measuring, null where it was not.
 [[nodiscard]] reports::Object describe(const Settings& settings);

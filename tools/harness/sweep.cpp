@@ -11,6 +11,7 @@
 #include "tools/harness/doctor/doctor.hpp"
 #include "tools/harness/isolation.hpp"
 #include "tools/harness/memory_guard.hpp"
+#include "tools/harness/oom_dump.hpp"
 #include "tools/harness/progress.hpp"
 #include "tools/harness/resume.hpp"
 #include "tools/harness/sweep_outputs.hpp"
@@ -147,12 +148,15 @@ void Sweep::Impl::measure_isolated(Case& a_case, Row& row) {
     }
     IsolatedRun run;
     run.command = child_command(a_case);
+    OomDump* const dump = session.oom_dump();
+    if (dump != nullptr) run.command.insert(run.command.end(), {"--dump-on-oom", dump->next_path()});
     run.timeout_s = session.settings().row_timeout_s;
     run.ceilings = ceilings;
     run.row_keys = options.row_keys;
     run.on_warning = [this](const std::string& text) { session.warn(text); };
     IsolatedResult result = run_isolated(run, row);
     row = std::move(result.row);
+    if (dump != nullptr && row.status == Status::oom) dump->count_one();
     ceilings = std::move(result.ceilings);
   } catch (const std::exception& e) {
     row.status = Status::error;

@@ -8,6 +8,7 @@
 #include "kernels/runtime/check.hpp"
 #include "tools/harness/grammar.hpp"
 #include "tools/harness/memory_guard.hpp"
+#include "tools/harness/oom_dump.hpp"
 #include "tools/harness/sweep.hpp"
 #include "tools/harness/usage_error.hpp"
 
@@ -70,6 +71,7 @@ Aftermath run_in_process(Session& session, Case& a_case, reports::Row& row) {
     if (auto reason = predicted_oom(a_case.predict(), session)) return fail(row, reports::Status::oom, *reason);
     before = allocator.stats().current.allocated;
     allocator.reset_peak();
+    if (OomDump* const dump = session.oom_dump()) dump->begin_row();
     a_case.run(session, row);
     synchronize(session.context().stream);  // an asynchronous error belongs to this row, not to the next
   });
@@ -89,6 +91,9 @@ Aftermath run_in_process(Session& session, Case& a_case, reports::Row& row) {
     } else {
       check_given_back(before, allocator.stats().current.allocated, row);
     }
+  }
+  if (OomDump* const dump = session.oom_dump()) {
+    if (const std::string said = dump->end_row(row.status == reports::Status::oom); !said.empty()) session.warn(said);
   }
   if (row.status == reports::Status::mismatch) remove_speeds(row.figures);
   return aftermath;

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/runtime/context.hpp"
+#include "reports/model.hpp"
+#include "tools/harness/option_table.hpp"
+
+namespace warpmeter::memsnap {
+
+/// Something whose memory is recorded: set up once, then run step by step. Names what it does by phases (FWD_STEP,
+/// BWD_STEP, OPTIM_STEP, layers), frames and categories.
+class Workload {
+ public:
+  virtual ~Workload() = default;
+  [[nodiscard]] virtual std::string describe() const = 0;  ///< "naive fp32 batch 8 ..."
+  /// Why it cannot run here; empty: it can.
+  [[nodiscard]] virtual std::string unsupported() const { return ""; }
+  /// Bytes allocated at once at most, for --dry-run like decisions; 0: not known.
+  [[nodiscard]] virtual std::size_t predicted_peak() const { return 0; }
+  /// Allocates what stays: operands, or parameters, gradients and optimizer state. Throws OutOfMemory.
+  virtual void prepare(const Context& context) = 0;
+  /// One step. Throws OutOfMemory.
+  virtual void step(const Context& context) = 0;
+};
+
+struct WorkloadSettings {
+  Device device;
+  DType dtype = DType::fp32;
+  std::uint64_t seed = 0;
+};
+
+/// One configuration of attn_bench's options. Throws UsageError when they leave more than one.
+void add_attention_options(harness::OptionTable& table);
+[[nodiscard]] std::unique_ptr<Workload> make_attention_workload(const harness::OptionTable& table,
+                                                                const WorkloadSettings& settings);
+
+}  // namespace warpmeter::memsnap

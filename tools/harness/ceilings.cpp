@@ -70,6 +70,18 @@ class MeasuredCeilings final : public CeilingSource {
   Sampler sampler_;
 };
 
+double memory_rate(MemoryRate rate, Ceilings& ceilings) {
+  switch (rate) {
+    case MemoryRate::copy:
+      return ceilings.copy_gbps();
+    case MemoryRate::read:
+      return ceilings.read_gbps();
+    case MemoryRate::best:
+      break;
+  }
+  return ceilings.memory_gbps();
+}
+
 std::string percent(double share) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.1f%%", 100 * share);
@@ -156,13 +168,15 @@ std::optional<std::string> add_rates(reports::Object& figures, std::string_view 
 
   // A part without work needs no ceiling: a copy's row measures no matmul.
   const double compute_ms = work.flops > 0 ? work.flops / (ceilings.matmul_tflops(work.path) * kFlopsPerMs) : 0;
-  const double memory_ms = work.bytes > 0 ? work.bytes / (ceilings.memory_gbps() * kBytesPerMs) : 0;
+  const double memory_ms = work.bytes > 0 ? work.bytes / (memory_rate(work.memory, ceilings) * kBytesPerMs) : 0;
   if (!std::isfinite(compute_ms) || !std::isfinite(memory_ms)) return std::nullopt;
   const bool by_compute = compute_ms > memory_ms;
   const double share = std::max(compute_ms, memory_ms) / median_ms;
   figures.set(prefix + "bound", by_compute ? "compute" : "memory");
   figures.set(prefix + "bound_share", share);
   if (share <= 1) return std::nullopt;
+  // Another mix than a copy's may rightly be faster than a copy.
+  if (!by_compute && work.bytes <= ceilings.memory_gbps() * kBytesPerMs * median_ms) return std::nullopt;
   constexpr const char* kDoubtful = " count is doubtful; see noise and clock, and try --steps with more samples";
   if (by_compute) {
     return std::string(phase) + " ran at " + percent(share) + " of the measured " + std::string(name(work.path)) +

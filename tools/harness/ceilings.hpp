@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,19 +60,27 @@ class Ceilings {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Which measured rate stands for the memory's.
+enum class MemoryRate : std::uint8_t {
+  best,  ///< the larger of the two: what bounds any mix
+  copy,  ///< for work that writes as much as it reads
+  read,  ///< for work that reads
+};
+
 /// What a phase did in its median time.
 struct Work {
   double flops = 0;
   double bytes = 0;  ///< least bytes: inputs once, outputs once
   ComputePath path = ComputePath::fp32;
+  MemoryRate memory = MemoryRate::best;
 };
 
 /// `fwd` gives fwd_flops, fwd_bytes, fwd_tflops, fwd_gbps, fwd_bound ("compute" or "memory": the larger of the two
-/// least times) and fwd_bound_share (least time / measured time). Returns a warning's text for a share above 1: always
-/// where compute bounds, where memory does only if work.bytes exceed ceilings.hot_cache_bytes(), that is with a cold
-/// cache or for more bytes than the last-level cache holds. Without a positive finite time all but fwd_flops and
-/// fwd_bytes are null, and no ceiling is measured; without a ceiling, or for no work, fwd_bound and fwd_bound_share
-/// are.
+/// least times) and fwd_bound_share (least time / measured time). Returns a warning's text for a share above 1 (of the
+/// best memory rate, whichever work.memory names): always where compute bounds, where memory does only if work.bytes
+/// exceed ceilings.hot_cache_bytes(), that is with a cold cache or for more bytes than the last-level cache holds.
+/// Without a positive finite time all but fwd_flops and fwd_bytes are null, and no ceiling is measured; without a
+/// ceiling, or for no work, fwd_bound and fwd_bound_share are.
 [[nodiscard]] std::optional<std::string> add_rates(reports::Object& figures, std::string_view phase, double median_ms,
                                                    const Work& work, Ceilings& ceilings);
 

@@ -112,6 +112,22 @@ TEST(AddRates, MemoryBound) {
   EXPECT_DOUBLE_EQ(number(figures, "bwd_gbps"), 3600);
 }
 
+TEST(AddRates, WorkMayNameTheMemoryRateThatBoundsIt) {
+  const auto share_of = [](MemoryRate rate, double median_ms, bool warns) {
+    Ceilings ceilings = fixed();
+    reports::Object figures;
+    Work work{0, 4e9};
+    work.memory = rate;
+    EXPECT_EQ(add_rates(figures, "fwd", median_ms, work, ceilings).has_value(), warns);
+    return figures.find("fwd_bound_share")->as_number().value_or(kNaN);
+  };
+  EXPECT_NEAR(share_of(MemoryRate::copy, 2.0, false), 4.0 / (4.0 * 2.0), 1e-12);
+  EXPECT_NEAR(share_of(MemoryRate::read, 2.0, false), 4.0 / (4.5 * 2.0), 1e-12);
+  EXPECT_NEAR(share_of(MemoryRate::best, 2.0, false), 4.0 / (4.5 * 2.0), 1e-12);
+  EXPECT_NEAR(share_of(MemoryRate::copy, 0.95, false), 4.0 / (4.0 * 0.95), 1e-12);  // no more than a read may reach
+  EXPECT_NEAR(share_of(MemoryRate::copy, 0.8, true), 4.0 / (4.0 * 0.8), 1e-12);
+}
+
 TEST(AddRates, ThreeTf32ProductsAreHeldAgainstAThird) {
   Ceilings ceilings = fixed();
   reports::Object figures;

@@ -1,0 +1,110 @@
+#include "tools/kernel_bench/kernel_case.hpp"
+
+#include "kernels/primer/operands.hpp"
+#include "kernels/primer/verify.hpp"
+#include "kernels/runtime/annotate.hpp"
+
+namespace warpmeter::kernel_bench {
+
+namespace {
+
+using primer::Kernel;
+using primer::Problem;
+using primer::Size;
+
+constexpr double kMiB = 1024.0 * 1024.0;
+constexpr Size kSizes[] = {Size::batch, Size::rows, Size::cols, Size::inner, Size::kernel_size, Size::group_size};
+
+}  // namespace
+
+std::vector<std::string> kernel_row_keys() {
+  std::vector<std::string> keys{"kernel", "impl", "dtype"};
+  for (const Size size : kSizes) keys.emplace_back(primer::name(size));
+  return keys;
+}
+
+reports::Object KernelCase::configuration() const {
+  const auto& [kernel, problem] = configuration_;
+  reports::Object object;
+  object.set("kernel", kernel->name);
+  object.set("impl", "warpmeter");  // peers measure the same kernels as others write them
+  object.set("dtype", name(problem.dtype));
+  for (const Size size : kSizes) {
+    object.set(primer::name(size), kernel->has(size) ? reports::Value(problem.size(size)) : reports::Value());
+  }
+  return object;
+}
+
+std::vector<std::pair<std::string, std::string>> KernelCase::option_values() const {
+  const auto& [kernel, problem] = configuration_;
+  std::vector<std::pair<std::string, std::string>> values{{"--kernel", std::string(kernel->name)},
+                                                          {"--dtype", std::string(name(problem.dtype))}};
+  for (const Size size : kSizes) {
+    values.emplace_back(option_of(size), kernel->has(size) ? std::to_string(problem.size(size)) : "");
+  }
+  values.emplace_back("--sizes", "");  // all are given
+  return values;
+}
+
+std::optional<std::string> KernelCase::unsupported() const {
+  if (device_.is_cuda() && configuration_.kernel->cuda == nullptr) {
+    return std::string(configuration_.kernel->name) + " is not in this build for CUDA";
+  }
+  return std::nullopt;
+}
+
+harness::Prediction KernelCase::predict() const {
+  const auto& [kernel, problem] = configuration_;
+  const std::string pass(kernel->pass);
+  harness::Prediction prediction;
+  prediction.peak_bytes = prediction.first_phase_bytes = primer::operand_bytes(*kernel, problem, device_);
+  prediction.details.set(pass + "_flops", kernel->flops(problem));
+  prediction.details.set(pass + "_bytes", kernel->bytes(problem));
+  prediction.details.set(pass + "_predicted_peak_mem_mib", static_cast<double>(prediction.peak_bytes) / kMiB);
+  return prediction;
+}
+
+void KernelCase::run(harness::Session& session, reports::Row& row) {
+  const Kernel& kernel = *configuration_.kernel;
+  const Problem& problem = configuration_.problem;
+  const Context context = session.context();
+  const std::string pass(kernel.pass);
+  reports::Object& figures = row.figures;
+
+  session.allocator().reset_peak();
+  const primer::Operands operands = primer::make_operands(context, kernel, problem, session.settings().seed);
+  const primer::Arguments arguments = operands.arguments();
+  const std::string_view range = intern(kernel.name);
+  const auto call = [&] {
+    const Range annotation(range);
+    primer::run(kernel, problem, arguments, context.stream);
+  };
+
+  if (session.settings().check) {
+    operands.poison(context.stream);
+    call();
+    const primer::HostCopies in(operands.in, kernel.inputs(problem), context.stream);
+    const primer::HostCopies out(operands.out, kernel.outputs(problem), context.stream);
+    const primer::CheckReport report = primer::check(kernel, problem, in.tensors(), out.tensors());
+    figures.set("check", report.sampled ? "sampled elements" : "every element");
+    figures.set("max_rel_error", report.max_rel_error);
+    if (!report.failure.empty()) {
+      row.status = reports::Status::mismatch;
+      row.reason = report.failure;
+      return;
+    }
+  }
+
+  const harness::Samples samples = session.sampler().measure({call, {}, 2});
+  add_statistics(figures, pass, samples);
+  harness::Work work{kernel.flops(problem), kernel.bytes(problem), kernel.compute_path(problem)};
+  // A CPU's one thread at a time may read faster than it copies, or slower: there the copy stands for both.
+  work.memory = kernel.traffic == primer::Traffic::read && device_.is_cuda() ? harness::MemoryRate::read
+                                                                             : harness::MemoryRate::copy;
+  if (auto warning = add_rates(figures, pass, samples.statistics().median_ms, work, session.ceilings())) {
+    session.warn(*warning + " (" + std::string(kernel.name) + ", " + describe(kernel, problem) + ")");
+  }
+  figures.set(pass + "_peak_mem_mib", static_cast<double>(session.allocator().stats().peak.allocated) / kMiB);
+}
+
+}  // namespace warpmeter::kernel_bench

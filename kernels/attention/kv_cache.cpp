@@ -81,6 +81,9 @@ double KvView::bytes() const {
 
 KvCache::KvCache(const Context& context, const KvCacheConfig& config) : config_(config) {
   if (const std::string reason = invalid_reason(config); !reason.empty()) throw KvCacheError("KV cache: " + reason);
+#if !WARPMETER_CUDA_DECODE
+  if (context.device().is_cuda()) throw KvCacheError("KV cache: this build has none on CUDA devices");
+#endif
   pages_a_sequence_ = pages_a_sequence(config);
   const std::int64_t pool = pages_in_pool(config);
   k_ = Tensor(context, {pool, config.num_kv_heads, rows_a_page(config), config.head_dim}, config.dtype);
@@ -139,8 +142,8 @@ void KvCache::append(const Context& context, DType dtype, const ConstOperand& k,
     throw KvCacheError("KV cache: fp32, bf16 or fp16 rows can be appended, not " + std::string(name(dtype)));
   }
   if (static_cast<std::int64_t>(tokens.size()) != config_.sequences) {
-    throw KvCacheError("KV cache: token counts of " + std::to_string(tokens.size()) + " sequences given for a cache of " +
-                       std::to_string(config_.sequences));
+    throw KvCacheError("KV cache: token counts of " + std::to_string(tokens.size()) +
+                       " sequences given for a cache of " + std::to_string(config_.sequences));
   }
   std::int64_t wanted_pages = 0;
   for (std::int64_t b = 0; b < config_.sequences; ++b) {
@@ -167,7 +170,8 @@ void KvCache::append(const Context& context, DType dtype, const ConstOperand& k,
     const std::int64_t more = tokens[static_cast<std::size_t>(b)];
     if (config_.page_size != 0) {
       std::int32_t* const table = pages_.data() + b * pages_a_sequence_;
-      for (std::int64_t p = pages_for(length, config_.page_size); p < pages_for(length + more, config_.page_size); ++p) {
+      for (std::int64_t p = pages_for(length, config_.page_size); p < pages_for(length + more, config_.page_size);
+           ++p) {
         table[p] = free_.back();
         free_.pop_back();
       }
@@ -203,13 +207,13 @@ void KvCache::append(const Context& context, DType dtype, const ConstOperand& k,
     detail::kv_append_cpu(rows);
     return;
   }
-#if WARPMETER_CUDA
+#if WARPMETER_CUDA_DECODE
   std::int32_t* const device_counts = static_cast<std::int32_t*>(device_lengths_.data()) + config_.sequences;
   copy_bytes(device_counts, device_lengths_.device(), counts.data(), Device::cpu(), counts.size() * 4, context.stream);
   rows.device_tokens = device_counts;
   detail::kv_append_cuda(context, rows);
 #else
-  WM_CHECK(false, "a build without CUDA has no CUDA caches");
+  WM_CHECK(false, "this build has no CUDA caches");
 #endif
 }
 
@@ -277,8 +281,8 @@ void kv_append_cpu(const KvAppend& append) {
       for (std::int64_t t = 0; t < tokens; ++t) {
         const std::int64_t position = first + t;
         const std::int64_t page = append.pages[b * append.pages_stride + position / append.page_size];
-        const std::int64_t at = page * append.page_stride + h * append.head_stride +
-                                position % append.page_size * append.row_stride;
+        const std::int64_t at =
+            page * append.page_stride + h * append.head_stride + position % append.page_size * append.row_stride;
         const std::int64_t in = b * source.batch_stride + h * source.head_stride + t * source.row_stride;
         from.to_float(static_cast<const char*>(source.data) + in * source_bytes, row.data(), append.head_dim);
         to.from_float(row.data(), static_cast<char*>(cache) + at * cache_bytes, append.head_dim);

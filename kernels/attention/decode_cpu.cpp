@@ -1,0 +1,243 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kernels/attention/detail/decode_backend.hpp"
+#include "kernels/attention/detail/decode_kernels.hpp"
+#include "kernels/attention/detail/parallel_work.hpp"
+#include "kernels/attention/detail/row_ops.hpp"
+#include "kernels/runtime/cpu_isa.hpp"
+
+namespace warpmeter::attention::detail {
+
+namespace {
+
+using decode_detail::Element;
+using decode_detail::Kernels;
+using decode_detail::kMostRows;
+using decode_detail::kRowPadding;
+using decode_detail::Shape;
+using decode_detail::Stream;
+
+const Kernels& kernels() {
+  static const Kernels chosen = [] {
+#if defined(__x86_64__)
+    switch (cpu_isa()) {
+      case CpuIsa::avx512:
+        return Kernels{"avx512", attention::avx512::decode_scratch, attention::avx512::decode_stream};
+      case CpuIsa::avx2:
+        return Kernels{"avx2", attention::avx2::decode_scratch, attention::avx2::decode_stream};
+      case CpuIsa::generic:
+        break;
+    }
+#endif
+    return Kernels{"generic", attention::generic::decode_scratch, attention::generic::decode_stream};
+  }();
+  return chosen;
+}
+
+Element element_of(DType dtype) {
+  return dtype == DType::bf16 ? Element::bf16 : dtype == DType::fp16 ? Element::fp16 : Element::fp32;
+}
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+std::size_t rounded(std::size_t bytes) {
+  constexpr std::size_t kRounding = 512;  // the allocator's
+  return (bytes + kRounding - 1) / kRounding * kRounding;
+}
+
+/// The memory of one call, as one block: partial results, what is merged of them, scratch of the threads.
+struct Layout {
+  std::int64_t rows;        ///< query rows of a key/value head
+  std::int64_t row_blocks;  ///< of at most kMostRows
+  std::int64_t block_rows;  ///< rows of a full one
+  std::int64_t heads;       ///< sequences x key/value heads
+  std::int64_t padded;
+  std::int64_t threads;
+  std::size_t part_o, part_ml, merged,
+      scratch;  ///< floats: partial o, partial m (and l), merged o, scratch of a thread
+
+  Layout(const DecodeProblem& problem, const KvView& view, const DecodePlan& plan, const Shape& shape) {
+    rows = problem.tokens * (problem.num_heads / view.num_kv_heads);
+    row_blocks = ceil_div(rows, kMostRows);
+    block_rows = ceil_div(rows, row_blocks);
+    heads = view.batch * view.num_kv_heads;
+    padded = ceil_div(view.head_dim, kRowPadding) * kRowPadding;
+    threads = std::min<std::int64_t>(num_threads(), heads * row_blocks * plan.splits);
+    part_o = static_cast<std::size_t>(heads * plan.parts * rows * padded);
+    part_ml = static_cast<std::size_t>(ceil_div(heads * plan.parts * rows, kRowPadding) * kRowPadding);
+    merged = static_cast<std::size_t>(threads * rows * padded);
+    scratch = static_cast<std::size_t>(ceil_div(kernels().scratch(shape, block_rows), kRowPadding) * kRowPadding);
+  }
+  [[nodiscard]] std::size_t floats() const {
+    return part_o + 2 * part_ml + merged + scratch * static_cast<std::size_t>(threads);
+  }
+};
+
+Shape shape_of(const DecodeProblem& problem, const KvView& view, std::int64_t block) {
+  Shape shape;
+  shape.query_element = element_of(problem.dtype);
+  shape.cache_element = element_of(view.dtype);
+  shape.head_dim = view.head_dim;
+  shape.tokens = problem.tokens;
+  shape.group = problem.num_heads / view.num_kv_heads;
+  shape.block = block;
+  shape.causal = problem.causal;
+  shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(view.head_dim)));
+  return shape;
+}
+
+/// Blocks that stream `split` of `splits` takes of `blocks`.
+struct Share {
+  std::int64_t first, step, count;
+};
+Share share_of(Deal deal, std::int64_t split, std::int64_t splits, std::int64_t blocks) {
+  if (deal == Deal::round_robin) {
+    return {split, splits, split < blocks ? ceil_div(blocks - split, splits) : 0};
+  }
+  const std::int64_t first = split * blocks / splits;
+  return {first, 1, (split + 1) * blocks / splits - first};
+}
+
+/// Keys a stream should have at least: below, starting it costs more than it saves.
+constexpr std::int64_t kLeastKeys = 512;
+
+/// One stream a head where there are enough heads for the threads; else the fewest that leave no thread idle for more
+/// than a tenth of the time.
+std::int64_t choose_splits(std::int64_t tasks, std::int64_t blocks, std::int64_t block) {
+  const std::int64_t threads = num_threads();
+  const std::int64_t most = std::max<std::int64_t>(1, blocks * block / kLeastKeys);
+  std::int64_t best = 1;
+  double best_share = 0;
+  for (std::int64_t splits = 1; splits <= std::min<std::int64_t>(most, 2 * threads); ++splits) {
+    const auto work = static_cast<double>(tasks * splits);
+    const double share = work / (static_cast<double>(threads) * std::ceil(work / static_cast<double>(threads)));
+    if (share > best_share + 1e-9) {
+      best = splits;
+      best_share = share;
+    }
+    if (share >= 0.9) break;
+  }
+  return best;
+}
+
+}  // namespace
+
+DecodePlan plan_decode_cpu(const DecodeProblem& problem, const KvView& view, const DecodeOptions& options) {
+  // K and V of a block, read one after the other, stay in the second-level cache between score and sum of a few rows.
+  constexpr std::int64_t kBlock = 256;
+  DecodePlan plan;
+  plan.block = options.block != 0 ? options.block : kBlock;
+  plan.merge = options.merge;
+  plan.deal = options.deal;
+  const std::int64_t blocks = ceil_div(view.longest(), plan.block);
+  const std::int64_t rows = problem.tokens * (problem.num_heads / view.num_kv_heads);
+  if (options.merge == Merge::sequential) {
+    plan.splits = 1;
+  } else if (options.splits != 0) {
+    plan.splits = std::min(options.splits, blocks);
+  } else {
+    plan.splits = choose_splits(view.batch * view.num_kv_heads * ceil_div(rows, kMostRows), blocks, plan.block);
+  }
+  plan.parts = options.merge == Merge::two_pass ? blocks : plan.splits;
+  const Shape shape = shape_of(problem, view, plan.block);
+  plan.workspace_bytes = rounded(Layout(problem, view, plan, shape).floats() * sizeof(float));
+  plan.kernel = std::string("flash_decode_cpu_") + kernels().isa;
+  return plan;
+}
+
+void flash_decode_cpu(const Context& context, const DecodeProblem& problem, const KvView& view, const DecodePlan& plan,
+                      const ConstOperand& q, const Operand& o, float* lse) {
+  const Shape shape = shape_of(problem, view, plan.block);
+  const Layout layout(problem, view, plan, shape);
+  const Buffer buffer(context, layout.floats() * sizeof(float));
+  float* const part_o = static_cast<float*>(buffer.data());
+  float* const part_m = part_o + layout.part_o;
+  float* const part_l = part_m + layout.part_ml;
+  float* const merged = part_l + layout.part_ml;
+  float* const scratch = merged + layout.merged;
+
+  const auto query_bytes = static_cast<std::int64_t>(size_of(problem.dtype));
+  const auto cache_bytes = static_cast<std::int64_t>(size_of(view.dtype));
+  const std::int64_t group = shape.group;
+  const std::int64_t head_parts = plan.parts * layout.rows;
+  const auto blocks_of = [&](std::int64_t batch) {
+    return ceil_div(view.host_lengths[static_cast<std::size_t>(batch)], plan.block);
+  };
+
+  // A task: head, block of rows, stream.
+  const std::int64_t streams = layout.row_blocks * plan.splits;
+  const double keys = static_cast<double>(view.total_tokens()) / static_cast<double>(view.batch * plan.splits);
+  const double stream_ns = keys * static_cast<double>(view.head_dim * (cache_bytes + layout.block_rows)) / 16;
+  parallel_for_work(layout.heads * streams, stream_ns, [&](std::int64_t index, int worker) {
+    const std::int64_t head = index / streams;
+    const std::int64_t batch = head / view.num_kv_heads;
+    const std::int64_t kv_head = head % view.num_kv_heads;
+    const std::int64_t row_block = index % streams / plan.splits;
+    const Share share = share_of(plan.deal, index % plan.splits, plan.splits, blocks_of(batch));
+    const bool part_a_block = plan.merge == Merge::two_pass;
+    if (part_a_block && share.count == 0) return;
+
+    Stream stream;
+    stream.shape = &shape;
+    stream.q =
+        static_cast<const char*>(q.data) + (batch * q.batch_stride + kv_head * group * q.head_stride) * query_bytes;
+    stream.q_token_stride = q.row_stride;
+    stream.q_head_stride = q.head_stride;
+    stream.k = static_cast<const char*>(view.k) + kv_head * view.head_stride * cache_bytes;
+    stream.v = static_cast<const char*>(view.v) + kv_head * view.head_stride * cache_bytes;
+    stream.pages = view.pages + batch * view.pages_stride;
+    stream.page_size = view.page_size;
+    stream.page_stride = view.page_stride;
+    stream.row_stride = view.row_stride;
+    stream.length = view.host_lengths[static_cast<std::size_t>(batch)];
+    stream.first_row = row_block * layout.block_rows;
+    stream.rows = std::min(layout.block_rows, layout.rows - stream.first_row);
+    stream.first_block = share.first;
+    stream.block_step = share.step;
+    stream.blocks = share.count;
+    stream.part_a_block = part_a_block;
+    const std::int64_t part = part_a_block ? share.first : index % plan.splits;
+    const std::int64_t at = head * head_parts + part * layout.rows + stream.first_row;
+    stream.o = part_o + at * layout.padded;
+    stream.m = part_m + at;
+    stream.l = part_l + at;
+    stream.part_stride = layout.rows * layout.padded;
+    stream.row_stride_ml = layout.rows;
+    stream.scratch = scratch + static_cast<std::size_t>(worker) * layout.scratch;
+    kernels().run(stream);
+  });
+
+  const RowOps& ops = row_ops(problem.dtype);
+  const double merge_ns = static_cast<double>(head_parts * layout.padded) / 2;
+  parallel_for_work(layout.heads, merge_ns, [&](std::int64_t head, int worker) {
+    const std::int64_t batch = head / view.num_kv_heads;
+    const std::int64_t kv_head = head % view.num_kv_heads;
+    Partials partials;
+    partials.o = part_o + head * head_parts * layout.padded;
+    partials.m = part_m + head * head_parts;
+    partials.l = part_l + head * head_parts;
+    partials.parts = plan.merge == Merge::two_pass ? blocks_of(batch) : plan.splits;
+    partials.rows = layout.rows;
+    partials.head_dim = view.head_dim;
+    partials.part_stride = layout.rows * layout.padded;
+    partials.column_stride = layout.padded;
+    partials.row_stride = layout.rows;
+    partials.scale = shape.scale;
+    float* const rows = merged + worker * layout.rows * layout.padded;
+    std::vector<float> row_lse(static_cast<std::size_t>(layout.rows));
+    merge_cpu(plan.merge, partials, rows, layout.padded, row_lse.data());
+    for (std::int64_t r = 0; r < layout.rows; ++r) {
+      const std::int64_t token = r / group;
+      const std::int64_t query_head = kv_head * group + r % group;
+      const std::int64_t to = batch * o.batch_stride + query_head * o.head_stride + token * o.row_stride;
+      ops.from_float(rows + r * layout.padded, static_cast<char*>(o.data) + to * query_bytes, view.head_dim);
+      lse[(batch * problem.num_heads + query_head) * problem.tokens + token] = row_lse[static_cast<std::size_t>(r)];
+    }
+  });
+}
+
+}  // namespace warpmeter::attention::detail

@@ -1,0 +1,84 @@
+#include "tools/e2e_bench/model_tool.hpp"
+
+#include <fmt/core.h>
+
+#include "tools/e2e_bench/configuration.hpp"
+#include "tools/e2e_bench/model_case.hpp"
+
+namespace warpmeter::e2e_bench {
+
+std::string ModelTool::summary() const {
+  return "Time and memory of a GPT-style model, from the forward to the optimizer step.";
+}
+
+void ModelTool::add_options(harness::OptionTable& table) const {
+  e2e_bench::add_options(table);
+}
+
+std::string ModelTool::default_preset(Device device) const {
+  return device.is_cuda() ? "notes" : "quick";
+}
+
+std::string ModelTool::list(const harness::OptionTable& /*table*/) const {
+  std::string text = "Sizes (d_model, d_ff, layers, heads, parameters):\n";
+  for (const transformer::NamedSize& size : transformer::named_sizes()) {
+    const transformer::ModelConfig& c = size.config;
+    text += fmt::format("  {:<8} {:>5} {:>6} {:>3} {:>3} {:>14}\n", size.name, c.d_model, c.d_ff, c.layers, c.heads,
+                        c.parameters());
+  }
+  text += "Precisions (products, activations and weights, master, gradients, moments):\n";
+  for (const transformer::PrecisionPolicy& policy : transformer::precision_policies()) {
+    const char* master = policy.master == layers::MasterKind::none   ? "no master"
+                         : policy.master == layers::MasterKind::copy ? "fp32 master"
+                                                                     : "fp32 master as bf16 + 16 bits";
+    text += fmt::format("  {:<10} {:<5} {:<5} {:<30} {:<5} {}{}\n", policy.name, warpmeter::name(policy.compute),
+                        warpmeter::name(policy.activation), master, warpmeter::name(policy.gradient),
+                        warpmeter::name(policy.moment), policy.loss_scaling ? ", dynamic loss scale" : "");
+  }
+  return text;
+}
+
+std::vector<std::unique_ptr<harness::Case>> ModelTool::cases(const harness::OptionTable& table,
+                                                             const harness::Settings& settings) const {
+  std::vector<std::unique_ptr<harness::Case>> cases;
+  for (Configuration& configuration : expand(table, settings)) {
+    cases.push_back(std::make_unique<ModelCase>(std::move(configuration), settings.device));
+  }
+  return cases;
+}
+
+reports::TableLayout ModelTool::layout() const {
+  reports::TableLayout layout;
+  layout.group_by = {"precision", "structure", "context"};
+  layout.columns = {"size",       "d_model", "d_ff",      "num_layers",       "num_heads",
+                    "parameters", "fwd_s",   "fwd_bwd_s", "fwd_peak_mem_mib", "train_peak_mem_mib",
+                    "status"};
+  layout.headings = {{"size", "Size"},
+                     {"parameters", "Parameters"},
+                     {"fwd_s", "Forward (s)"},
+                     {"fwd_bwd_s", "Forward+Backward (s)"},
+                     {"fwd_peak_mem_mib", "Peak Forward Mem (MiB)"},
+                     {"train_peak_mem_mib", "Peak Train Mem (MiB)"}};
+  layout.wide_columns = {"batch",   "vocab",          "attention",       "recompute",
+                         "graph",   "adamw",          "train_step_s",    "tokens_per_s",
+                         "fwd_mfu", "train_step_mfu", "mfu_peak_tflops", "mfu_peak_source"};
+  for (const std::string phase : {"fwd", "fwd_bwd", "train_step"}) {
+    for (const char* figure : {"_first_ms", "_ms", "_mean_ms", "_min_ms", "_p95_ms", "_stdev_ms", "_noise", "_n",
+                               "_stop", "_flops", "_tflops"}) {
+      layout.wide_columns.push_back(phase + figure);
+    }
+  }
+  for (const char* column :
+       {"fwd_predicted_peak_mem_mib", "train_predicted_peak_mem_mib", "predicted_parameters_mib",
+        "predicted_gradients_mib", "predicted_optimizer_mib", "predicted_activations_mib", "predicted_logits_mib",
+        "predicted_workspace_mib", "loss", "loss_expected", "skipped_steps", "loss_scale"}) {
+    layout.wide_columns.emplace_back(column);
+  }
+  return layout;
+}
+
+std::vector<std::string> ModelTool::row_keys() const {
+  return e2e_bench::row_keys();
+}
+
+}  // namespace warpmeter::e2e_bench

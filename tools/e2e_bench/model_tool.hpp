@@ -1,0 +1,22 @@
+#pragma once
+
+#include "tools/harness/tool.hpp"
+
+namespace warpmeter::e2e_bench {
+
+/// e2e_bench: a whole model from forward to optimizer step.
+class ModelTool : public harness::Tool {
+ public:
+  [[nodiscard]] std::string name() const override { return "e2e_bench"; }
+  [[nodiscard]] std::string summary() const override;
+  [[nodiscard]] std::span<const std::string_view> dtypes() const override { return {}; }
+  void add_options(harness::OptionTable& table) const override;
+  [[nodiscard]] std::string default_preset(Device device) const override;
+  [[nodiscard]] std::string list(const harness::OptionTable& table) const override;
+  [[nodiscard]] std::vector<std::unique_ptr<harness::Case>> cases(const harness::OptionTable& table,
+                                                                  const harness::Settings& settings) const override;
+  [[nodiscard]] reports::TableLayout layout() const override;
+  [[nodiscard]] std::vector<std::string> row_keys() const override;
+};
+
+}  // namespace warpmeter::e2e_bench

@@ -15,6 +15,10 @@ namespace warpmeter::attention {
 ///     Q
 ///
 /// Without a causal mask there is no M. Grouped heads read their shared K and V in place.
+///
+/// S is stored as the type holds it: at |S| = 10^4 a bf16 score is off by up to 32 and P may be anything, and in fp16
+/// |q . k| beyond 65504 is infinite, whatever its scaled value would be. A row with +inf becomes NaN, one of -inf alone
+/// O = 0 and LSE = -inf, as if it saw nothing; verification calls both a mismatch and names the overflow.
 const Implementation& naive_cpu();
 
 }  // namespace warpmeter::attention

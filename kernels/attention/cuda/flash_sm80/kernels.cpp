@@ -1,5 +1,6 @@
 #include "kernels/attention/cuda/flash_sm80/kernels.hpp"
 
+#include <span>
 #include <string>
 
 #include "kernels/attention/cuda/flash_sm80/check_cuda.hpp"
@@ -137,9 +138,33 @@ constexpr Entry<BackwardKernel> kTwoPassFp16[] = {{64, &kTwoPassFp16D64},
                                                   {256, &kTwoPassFp16D256},
                                                   {256, &kTwoPassFp16D256Shared99k}};
 
-template <class Table>
-const auto& smallest_that_fits(const Table& table, int head_dim, std::size_t shared_limit) {
-  for (const auto& entry : table) {
+/// A type's kernels; `_elements`: for operands that are not aligned, where those are others.
+struct Tables {
+  std::span<const Entry<ForwardKernel>> forward, forward_elements;
+  std::span<const Entry<BackwardKernel>> backward, backward_elements, two_pass;
+};
+constexpr Tables kFp32 = {kForwardFp32, kForwardFp32, kBackwardFp32, kBackwardFp32, kTwoPassFp32};
+constexpr Tables kTf32 = {kForwardTf32, kForwardTf32, kBackwardTf32, kBackwardTf32, kTwoPassTf32};
+constexpr Tables kBf16 = {kForwardBf16, kForwardBf16Elements, kBackwardBf16, kBackwardBf16Elements, kTwoPassBf16};
+constexpr Tables kFp16 = {kForwardFp16, kForwardFp16Elements, kBackwardFp16, kBackwardFp16Elements, kTwoPassFp16};
+
+const Tables& tables_of(DType dtype) {
+  switch (dtype) {
+    case DType::fp32:
+      return kFp32;
+    case DType::tf32:
+      return kTf32;
+    case DType::bf16:
+      return kBf16;
+    default:
+      WM_CHECK(dtype == DType::fp16, "these kernels take fp32, tf32, bf16 and fp16");
+      return kFp16;
+  }
+}
+
+template <class Kernel>
+const Kernel& smallest_that_fits(std::span<const Entry<Kernel>> table, int head_dim, std::size_t shared_limit) {
+  for (const Entry<Kernel>& entry : table) {
     if (head_dim <= entry.head_dim && entry.kernel->shared_bytes <= shared_limit) return *entry.kernel;
   }
   WM_CHECK(false, "no kernel for head dim " + std::to_string(head_dim) + " in " + std::to_string(shared_limit) +
@@ -159,45 +184,17 @@ std::size_t shared_memory_limit() {
 }
 
 const ForwardKernel& forward_kernel(DType dtype, int head_dim, bool vector, std::size_t shared_limit) {
-  switch (dtype) {
-    case DType::fp32:
-      return smallest_that_fits(kForwardFp32, head_dim, shared_limit);
-    case DType::tf32:
-      return smallest_that_fits(kForwardTf32, head_dim, shared_limit);
-    case DType::bf16:
-      return smallest_that_fits(vector ? kForwardBf16 : kForwardBf16Elements, head_dim, shared_limit);
-    default:
-      WM_CHECK(dtype == DType::fp16, "these kernels take fp32, tf32, bf16 and fp16");
-      return smallest_that_fits(vector ? kForwardFp16 : kForwardFp16Elements, head_dim, shared_limit);
-  }
+  const Tables& tables = tables_of(dtype);
+  return smallest_that_fits(vector ? tables.forward : tables.forward_elements, head_dim, shared_limit);
 }
 
 const BackwardKernel& backward_kernel(DType dtype, int head_dim, bool vector, std::size_t shared_limit) {
-  switch (dtype) {
-    case DType::fp32:
-      return smallest_that_fits(kBackwardFp32, head_dim, shared_limit);
-    case DType::tf32:
-      return smallest_that_fits(kBackwardTf32, head_dim, shared_limit);
-    case DType::bf16:
-      return smallest_that_fits(vector ? kBackwardBf16 : kBackwardBf16Elements, head_dim, shared_limit);
-    default:
-      WM_CHECK(dtype == DType::fp16, "these kernels take fp32, tf32, bf16 and fp16");
-      return smallest_that_fits(vector ? kBackwardFp16 : kBackwardFp16Elements, head_dim, shared_limit);
-  }
+  const Tables& tables = tables_of(dtype);
+  return smallest_that_fits(vector ? tables.backward : tables.backward_elements, head_dim, shared_limit);
 }
 
 const BackwardKernel& two_pass_kernel(DType dtype, int head_dim, std::size_t shared_limit) {
-  switch (dtype) {
-    case DType::fp32:
-      return smallest_that_fits(kTwoPassFp32, head_dim, shared_limit);
-    case DType::tf32:
-      return smallest_that_fits(kTwoPassTf32, head_dim, shared_limit);
-    case DType::bf16:
-      return smallest_that_fits(kTwoPassBf16, head_dim, shared_limit);
-    default:
-      WM_CHECK(dtype == DType::fp16, "these kernels take fp32, tf32, bf16 and fp16");
-      return smallest_that_fits(kTwoPassFp16, head_dim, shared_limit);
-  }
+  return smallest_that_fits(tables_of(dtype).two_pass, head_dim, shared_limit);
 }
 
 }  // namespace warpmeter::attention::flash_sm80

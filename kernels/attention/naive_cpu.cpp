@@ -1,4 +1,6 @@
 #include <limits>
+#include <source_location>
+#include <string_view>
 
 #include "kernels/attention/detail/row_ops.hpp"
 #include "kernels/attention/detail/score_attention.hpp"
@@ -38,20 +40,20 @@ class NaiveCpu final : public ScoreAttention {
                                  const ForwardArguments& arguments, bool for_backward) const override {
     const RowOps& ops = row_ops(problem.dtype);
     const ScoreProducts products(problem, false);
-    ScoresPtr raw = make(context, problem);
+    ScoresPtr raw = make(context, problem, "ATTN_QK_MATMUL");
     {
       const Range range("ATTN_QK_MATMUL");
       products.scores(arguments.q, arguments.k, *raw);
     }
-    ScoresPtr scaled = make(context, problem);
+    ScoresPtr scaled = make(context, problem, "ATTN_SCALE");
     scale(ops, problem, *raw, *scaled, "ATTN_SCALE");
     raw.reset();
     ScoresPtr masked;
     if (problem.causal) {
-      masked = make(context, problem);
+      masked = make(context, problem, "ATTN_MASK");
       mask(ops, problem, *scaled, *masked, -std::numeric_limits<float>::infinity(), "ATTN_MASK");
     }
-    ScoresPtr p = make(context, problem);
+    ScoresPtr p = make(context, problem, "ATTN_SOFTMAX");
     {
       const Range range("ATTN_SOFTMAX");
       const Scores& from = masked ? *masked : *scaled;
@@ -76,27 +78,29 @@ class NaiveCpu final : public ScoreAttention {
       const Range range("ATTN_BWD_DV_MATMUL");
       products.value_gradient(p, arguments.d_o, arguments.dv);
     }
-    ScoresPtr gradient = make(context, problem);
+    ScoresPtr gradient = make(context, problem, "ATTN_BWD_DP_MATMUL");
     {
       const Range range("ATTN_BWD_DP_MATMUL");
       products.scores_gradient(arguments.d_o, arguments.v, *gradient);
     }
     // Each operation's input is given back once its output is there.
-    const auto step = [&](auto operation) {
-      ScoresPtr next = make(context, problem);
+    const auto step = [&](std::string_view name, auto operation) {
+      ScoresPtr next = make(context, problem, name);
       operation(*gradient, *next);
       gradient = std::move(next);
     };
-    step([&](const Scores& from, const Scores& to) {
+    step("ATTN_BWD_SOFTMAX", [&](const Scores& from, const Scores& to) {
       const Range range("ATTN_BWD_SOFTMAX");
       for_score_rows(problem, true, [&](std::int64_t row, std::int64_t) {
         ops.softmax_backward(p.row(row), from.row(row), to.row(row), problem.kv_len);
       });
     });
     if (problem.causal) {
-      step([&](const Scores& from, const Scores& to) { mask(ops, problem, from, to, 0.0f, "ATTN_BWD_MASK"); });
+      step("ATTN_BWD_MASK",
+           [&](const Scores& from, const Scores& to) { mask(ops, problem, from, to, 0.0f, "ATTN_BWD_MASK"); });
     }
-    step([&](const Scores& from, const Scores& to) { scale(ops, problem, from, to, "ATTN_BWD_SCALE"); });
+    step("ATTN_BWD_SCALE",
+         [&](const Scores& from, const Scores& to) { scale(ops, problem, from, to, "ATTN_BWD_SCALE"); });
     {
       const Range range("ATTN_BWD_DQ_MATMUL");
       products.query_gradient(*gradient, arguments.k, arguments.dq);
@@ -108,7 +112,10 @@ class NaiveCpu final : public ScoreAttention {
   }
 
  private:
-  static ScoresPtr make(const Context& context, const AttentionProblem& problem) {
+  /// Scores that `operation` writes: who looks at a memory snapshot finds them by its name.
+  static ScoresPtr make(const Context& context, const AttentionProblem& problem, std::string_view operation,
+                        std::source_location where = std::source_location::current()) {
+    const FrameScope frame(operation, where);
     return std::make_unique<Scores>(context, problem);
   }
 

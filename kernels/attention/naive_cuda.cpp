@@ -1,6 +1,8 @@
 #include "kernels/attention/naive_cuda.hpp"
 
 #include <limits>
+#include <source_location>
+#include <string_view>
 
 #include "kernels/attention/detail/score_attention.hpp"
 #include "kernels/attention/detail/scores_cuda.hpp"
@@ -45,12 +47,12 @@ class NaiveCuda final : public ScoreAttention {
     const CudaRowOps& ops = cuda_row_ops(problem.dtype);
     const ScoreRows all = whole_rows(problem, false);
     const CudaScoreProducts products(context, problem, false);
-    ScoresPtr raw = make(context, problem);
+    ScoresPtr raw = make(context, problem, "ATTN_QK_MATMUL");
     {
       const Range range("ATTN_QK_MATMUL");
       products.scores(arguments.q, arguments.k, *raw);
     }
-    ScoresPtr scores = make(context, problem);
+    ScoresPtr scores = make(context, problem, "ATTN_SCALE");
     {
       const Range range("ATTN_SCALE");
       scale(context, problem, *raw, *scores, Order::descending);
@@ -60,12 +62,12 @@ class NaiveCuda final : public ScoreAttention {
     Order order = Order::ascending;
     if (problem.causal) {
       const Range range("ATTN_MASK");
-      masked = make(context, problem);
+      masked = make(context, problem, "ATTN_MASK");
       ops.mask(whole_rows(problem, true), scores->row(0), masked->row(0), -std::numeric_limits<float>::infinity(),
                order, context.stream);
       order = Order::descending;
     }
-    ScoresPtr p = make(context, problem);
+    ScoresPtr p = make(context, problem, "ATTN_SOFTMAX");
     {
       const Range range("ATTN_SOFTMAX");
       const Scores& from = masked ? *masked : *scores;
@@ -89,31 +91,31 @@ class NaiveCuda final : public ScoreAttention {
       const Range range("ATTN_BWD_DV_MATMUL");
       products.value_gradient(p, arguments.d_o, arguments.dv);
     }
-    ScoresPtr gradient = make(context, problem);
+    ScoresPtr gradient = make(context, problem, "ATTN_BWD_DP_MATMUL");
     {
       const Range range("ATTN_BWD_DP_MATMUL");
       products.scores_gradient(arguments.d_o, arguments.v, *gradient);
     }
     // Each operation's input is given back once its output is there.
-    const auto step = [&](auto operation) {
-      ScoresPtr next = make(context, problem);
+    const auto step = [&](std::string_view name, auto operation) {
+      ScoresPtr next = make(context, problem, name);
       operation(*gradient, *next);
       gradient = std::move(next);
     };
-    step([&](const Scores& from, const Scores& to) {
+    step("ATTN_BWD_SOFTMAX", [&](const Scores& from, const Scores& to) {
       const Range range("ATTN_BWD_SOFTMAX");
       ops.softmax_backward(whole_rows(problem, false), p.row(0), from.row(0), to.row(0), 1.0f, Order::descending,
                            context.stream);
     });
     Order order = Order::ascending;
     if (problem.causal) {
-      step([&](const Scores& from, const Scores& to) {
+      step("ATTN_BWD_MASK", [&](const Scores& from, const Scores& to) {
         const Range range("ATTN_BWD_MASK");
         ops.mask(whole_rows(problem, true), from.row(0), to.row(0), 0.0f, order, context.stream);
       });
       order = Order::descending;
     }
-    step([&](const Scores& from, const Scores& to) {
+    step("ATTN_BWD_SCALE", [&](const Scores& from, const Scores& to) {
       const Range range("ATTN_BWD_SCALE");
       scale(context, problem, from, to, order);
     });
@@ -128,7 +130,10 @@ class NaiveCuda final : public ScoreAttention {
   }
 
  private:
-  static ScoresPtr make(const Context& context, const AttentionProblem& problem) {
+  /// Scores that `operation` writes: who looks at a memory snapshot finds them by its name.
+  static ScoresPtr make(const Context& context, const AttentionProblem& problem, std::string_view operation,
+                        std::source_location where = std::source_location::current()) {
+    const FrameScope frame(operation, where);
     return std::make_unique<Scores>(context, problem);
   }
   static void scale(const Context& context, const AttentionProblem& problem, const Scores& from, const Scores& to,

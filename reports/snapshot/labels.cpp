@@ -7,8 +7,9 @@
 namespace warpmeter::reports::snapshot {
 namespace {
 
-constexpr std::array<std::string_view, 6> kCategories = {"parameters",  "gradients", "optimizer state",
-                                                         "activations", "logits",    "workspace"};
+// What stays longest comes first: it lies at the bottom of a picture.
+constexpr std::array<std::string_view, 7> kCategories = {"parameters", "inputs", "optimizer state", "gradients",
+                                                         "activations", "logits", "workspace"};
 constexpr std::string_view kUnknownCategory = "unknown";
 
 bool has(std::string_view text, std::string_view part) {

@@ -99,7 +99,7 @@ class Picture {
            << (i == 4 ? "end" : "middle") << "\">" << (count_ * static_cast<std::size_t>(i) / 4) << "</text>\n";
     }
     out_ << "<text class=\"quiet\" x=\"" << number(kLeft - 8) << "\" y=\"" << number(y)
-         << "\" text-anchor=\"end\" dx=\"-14\">event</text>\n</svg>\n";
+         << "\" text-anchor=\"end\" dx=\"-10\">events</text>\n</svg>\n";
   }
 
  private:
@@ -244,8 +244,8 @@ class Picture {
       if (phase.depth >= rows) continue;
       const double scale = static_cast<double>(kColumns) / static_cast<double>(count_ + 1);
       // What happens within a phase is seen from the level after its first event on.
-      const double from = kLeft + phase.begin * scale;
-      const double to = std::min(kLeft + static_cast<double>(kColumns), kLeft + phase.end * scale);
+      const double from = kLeft + (phase.begin + 1) * scale;
+      const double to = std::min(kLeft + static_cast<double>(kColumns), kLeft + (phase.end + 1) * scale);
       if (to - from < 1 && from - last[phase.depth] < 1) continue;
       last[phase.depth] = to;
       const double width = std::max(1.0, to - from);

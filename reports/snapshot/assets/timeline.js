@@ -245,7 +245,7 @@
       context.fillText(text, x, canvas.clientHeight - 16);
     }
     context.textAlign = "right";
-    context.fillText(state.byTime ? "time" : "event", box.left - 7, canvas.clientHeight - 16);
+    context.fillText(state.byTime ? "time" : "events", box.left - 14, canvas.clientHeight - 16);
   }
 
   function drawPhases(context, rows) {
@@ -255,8 +255,9 @@
     let last = new Array(rows).fill(-1);
     for (const [name, begin, end, depth, beginUs, endUs] of device.phases) {
       if (depth >= rows) continue;
-      const a = Math.max(box.left, xOf(state.byTime ? beginUs : begin));
-      const b = Math.min(box.left + box.width, xOf(state.byTime ? endUs : end));
+      // What event i does is drawn behind i + 1 events.
+      const a = Math.max(box.left, xOf(state.byTime ? beginUs : begin + 1));
+      const b = Math.min(box.left + box.width, xOf(state.byTime ? endUs : end + 1));
       if (b <= a || b - last[depth] < 0.5) continue;  // hundreds of layers within a pixel are one
       last[depth] = b;
       const row = y + depth * ROW;

@@ -227,28 +227,18 @@ struct Model::Impl {
   /// One pass for the loss, the gradient written over the logits.
   [[nodiscard]] Array fused_loss(const Array& normed) {
     Array out = head(normed);
-    Array lse(memory, rows(), DType::fp32, MemoryKind::logits), losses(memory, rows(), DType::fp32, MemoryKind::logits);
-    executor.apply("CROSS_ENTROPY", OperationKind::loss, layers::cross_entropy_forward,
-                   layers::CrossEntropyForward{.rows = rows(),
-                                               .vocab = config.vocab,
-                                               .dtype = options.precision.activation,
-                                               .logits = out.data(),
-                                               .stride = config.vocab,
-                                               .targets = targets.as<std::int32_t>(),
-                                               .lse = lse.as<float>(),
-                                               .losses = losses.as<float>()});
+    const Array losses(memory, rows(), DType::fp32, MemoryKind::logits);
+    executor.apply("CROSS_ENTROPY", OperationKind::loss, layers::cross_entropy,
+                   layers::CrossEntropy{.rows = rows(),
+                                        .vocab = config.vocab,
+                                        .dtype = options.precision.activation,
+                                        .logits = out.data(),
+                                        .stride = config.vocab,
+                                        .targets = targets.as<std::int32_t>(),
+                                        .losses = losses.as<float>(),
+                                        .scale = loss_share(),
+                                        .state = scalars()});
     mean_loss(losses);
-    executor.apply("CROSS_ENTROPY_BWD", OperationKind::loss, layers::cross_entropy_backward,
-                   layers::CrossEntropyBackward{.rows = rows(),
-                                                .vocab = config.vocab,
-                                                .dtype = options.precision.activation,
-                                                .logits = out.data(),
-                                                .stride = config.vocab,
-                                                .targets = targets.as<std::int32_t>(),
-                                                .lse = lse.as<float>(),
-                                                .scale = loss_share(),
-                                                .state = scalars(),
-                                                .d_logits = out.data()});
     return out;
   }
 

@@ -236,6 +236,7 @@ class GlooBackend final : public Backend {
     try {
       auto device = gloo::transport::tcp::CreateDevice(where);
       auto context = std::make_shared<Context>(ranks, std::move(device));
+      ranks.control->barrier();  // nobody leaves before all are connected
       return std::make_unique<GlooCommunicator>(std::move(context), ranks.options.timeout_s);
     } catch (const CollectiveError&) {
       throw;

@@ -74,18 +74,18 @@ class Usage(unittest.TestCase):
             self.assertEqual(asked, "".join(f"install -y --no-install-recommends {name}\n" for name in ("one", "two")))
         with tempfile.TemporaryDirectory() as folder:
             said, _ = self.optional(folder, 'case "$*" in *two) exit 100 ;; esac')
-            self.assertIn("Not installed, so that tests which need it skip: two\n", said)
+            self.assertIn("Not installed, so that what needs it is left out: two\n", said)
         with tempfile.TemporaryDirectory() as folder:
             # More than a pipe holds, of which the first line would do: the writer must not be cut off.
             said, asked = self.optional(folder, "exit 0", apt_cache="echo Package: $2; seq 100000")
             self.assertEqual((said, len(asked.splitlines())), ("Installing: one two\n", 2))
         with tempfile.TemporaryDirectory() as folder:
             said, asked = self.optional(folder, "exit 0", apt_cache="exit 100")
-            self.assertIn("skip: one two\n", said)
+            self.assertIn("left out: one two\n", said)
             self.assertEqual(asked, "")
         with tempfile.TemporaryDirectory() as folder:
             said, asked = self.optional(folder, "exit 0", user=1000)
-            self.assertEqual((said, asked), ("Not installed, so that tests which need it skip: one two\n", ""))
+            self.assertEqual((said, asked), ("Not installed, so that what needs it is left out: one two\n", ""))
 
 
 if __name__ == "__main__":

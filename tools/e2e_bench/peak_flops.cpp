@@ -17,6 +17,8 @@ std::optional<PeakFlops> peak_flops(const Configuration& configuration, harness:
       return PeakFlops{tflops, std::string(entry->source)};
     }
   }
+  // Measuring takes seconds.
+  if (!session.settings().wide) return std::nullopt;
   // The CPU multiplies in fp32 whatever the storage.
   const ComputePath path = cuda && is_16bit(compute)        ? ComputePath::half
                            : cuda && compute == DType::tf32 ? ComputePath::tf32

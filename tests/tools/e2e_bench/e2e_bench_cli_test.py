@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""e2e_bench as its users run it: tables, files, exit statuses, bad input, memory limits."""
+import json
+import math
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOL = os.environ["E2E_BENCH"]
+SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
+
+# Small and quick: what is looked at is behaviour, not speed.
+BASE = ["--device", "cpu", "--steps", "2", "--warmup", "0"]
+TINY = [*BASE, "--size", "tiny", "--vocab", "300", "--context", "24", "--structure", "fused"]
+
+
+def run(*arguments, **keywords):
+    keywords.setdefault("timeout", 240)
+    return subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, **keywords)
+
+
+def document(*arguments):
+    result = run(*arguments, "--format", "json")
+    return json.loads(result.stdout, parse_constant=lambda name: (_ for _ in ()).throw(ValueError(name))), result
+
+
+class Tables(unittest.TestCase):
+    def test_markdown_has_the_notes_columns(self):
+        result = run(*BASE, "--size", "tiny", "--context", "16", "--structure", "naive,fused")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        headings = [line for line in result.stdout.splitlines() if line.startswith("| Size")]
+        self.assertEqual(len(headings), 2)
+        self.assertEqual(
+            [cell.strip() for cell in headings[0].strip("|\n ").split("|")],
+            ["Size", "d_model", "d_ff", "num_layers", "num_heads", "Parameters", "Forward (s)", "Forward+Backward (s)",
+             "Peak Forward Mem (MiB)", "Peak Train Mem (MiB)", "status"])
+        rows = [line for line in result.stdout.splitlines() if line.startswith("| tiny")]
+        self.assertEqual(len(rows), 2)
+        self.assertIn("1411392", rows[0])
+
+    def test_json_rows_carry_figures_and_pass_the_check(self):
+        doc, result = document(*TINY[:-2], "--precision", "fp32,bf16,fp16,bf16_pure", "--structure", "all", "--samples")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(doc["tool"], "e2e_bench")
+        self.assertEqual(len(doc["rows"]), 8)
+        tokens, width, inner, layers, vocab = 4 * 24, 64, 256, 2, 300
+        linear = layers * (4 * width * width + 3 * width * inner) + vocab * width
+        flops = 2 * tokens * linear + 4 * layers * 4 * (24 * 25 / 2) * width
+        for row in doc["rows"]:
+            self.assertEqual(row["status"], "ok", row["reason"])
+            self.assertEqual(row["fwd_flops"], flops)
+            self.assertEqual(row["train_step_flops"], 3 * flops)
+            self.assertEqual(len(row["train_step_samples_ms"]), 2)
+            self.assertAlmostEqual(row["fwd_s"], row["fwd_ms"] / 1e3, places=9)
+            self.assertAlmostEqual(row["tokens_per_s"], tokens / row["train_step_s"], delta=1e-3 * row["tokens_per_s"])
+            self.assertAlmostEqual(row["loss"], row["loss_expected"], delta=0.5)
+            self.assertGreater(row["fwd_bwd_first_ms"], 0)
+            self.assertEqual("skipped_steps" in row, row["precision"] == "fp16")
+            self.assertGreater(row["train_peak_mem_mib"], row["fwd_peak_mem_mib"])
+            # What is left of a segment that is not split belongs to its block, which counts in so small a model.
+            self.assertAlmostEqual(row["train_peak_mem_mib"], row["train_predicted_peak_mem_mib"],
+                                   delta=2 + 0.05 * row["train_peak_mem_mib"])
+
+    def test_modes_fill_their_columns(self):
+        doc, _ = document(*TINY, "--mode", "forward")
+        self.assertIn("fwd_ms", doc["rows"][0])
+        self.assertNotIn("fwd_bwd_ms", doc["rows"][0])
+        self.assertNotIn("train_peak_mem_mib", doc["rows"][0])
+        doc, _ = document(*TINY, "--mode", "train_step")
+        self.assertNotIn("fwd_ms", doc["rows"][0])
+        self.assertIn("train_step_ms", doc["rows"][0])
+        self.assertIn("loss", doc["rows"][0])
+
+    def test_recompute_and_fusion_save_memory(self):
+        size = [*BASE, "--size", "tiny", "--vocab", "64", "--layers", "6", "--context", "128", "--mode", "forward_backward"]
+        peaks = {}
+        for structure, recompute in (("naive", "none"), ("fused", "none"), ("fused", "block")):
+            doc, _ = document(*size, "--structure", structure, "--recompute", recompute)
+            peaks[structure, recompute] = doc["rows"][0]["predicted_activations_mib"]
+        self.assertLess(peaks["fused", "none"], 0.8 * peaks["naive", "none"])
+        self.assertLess(peaks["fused", "block"], 0.5 * peaks["fused", "none"])
+
+    def test_schema_in_every_format(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [f"{folder}/out.json", f"{folder}/out.jsonl"]
+            result = run(*TINY, "--precision", "fp32,tf32", "--wide", "-o", paths[0], "-o", paths[1], "-o", f"{folder}/out.csv")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            python = os.environ.get("WARPMETER_SCHEMA_PYTHON") or sys.executable
+            checked = subprocess.run([python, str(SOURCE / "tests/reports/validate_schema.py"), *paths],
+                                     capture_output=True, text=True, check=False)
+            self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+            rows = json.loads(pathlib.Path(paths[0]).read_text())["rows"]
+            self.assertEqual([row["status"] for row in rows], ["ok", "unsupported"])
+
+    def test_rerun_line_repeats_the_row(self):
+        doc, _ = document(*TINY[:-2], "--precision", "bf16", "--structure", "naive", "--adamw", "course", "--mode", "forward")
+        row = doc["rows"][0]
+        arguments = shlex.split(row["rerun"])
+        self.assertEqual(arguments[0], "e2e_bench")
+        again, result = document(*arguments[1:])
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for key in doc["row_keys"]:
+            self.assertEqual(again["rows"][0][key], row[key])
+
+    def test_list_and_help(self):
+        listed = run("--list")
+        self.assertEqual(listed.returncode, 0)
+        for word in ("128625408", "3406809600", "bf16_pure"):
+            self.assertIn(word, listed.stdout)
+        shown = run("--help")
+        self.assertEqual(shown.returncode, 0)
+        for word in ("--size", "--recompute", "--memory-limit", "Examples"):
+            self.assertIn(word, shown.stdout)
+        self.assertNotIn("--dtype ", shown.stdout)
+
+
+class BadInput(unittest.TestCase):
+    CASES = [
+        (["--heads", "3", "--size", "tiny"], ["--heads", "3", "64"]),
+        (["--d-model", "12", "--size", "tiny"], ["--d-model", "head_dim 3", "even"]),
+        (["--vocab", "0"], ["--vocab", "0"]),
+        (["--context", "0"], ["--context", "0"]),
+        (["--batch", "-1"], ["--batch", "-1"]),
+        (["--layers", "two"], ["--layers", "two"]),
+        (["--size", "smal"], ["--size", "smal", "small"]),
+        (["--mode", "backward"], ["--mode", "backward", "train_step"]),
+        (["--precision", "fp64"], ["--precision", "fp64"]),
+        (["--structure", "compiled"], ["--structure", "compiled"]),
+        (["--attention", "flush"], ["--attention", "flush"]),
+        (["--dtype", "bf16"], ["--dtype"]),
+        (["--device", "cpu", "--precision", "tf32"], ["tf32"]),
+        (["-o", "x.txt"], ["x.txt"]),
+    ]
+
+    def test_one_line_exit_2_nothing_measured(self):
+        for arguments, words in self.CASES:
+            with self.subTest(arguments=arguments):
+                result = run(*arguments)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertEqual(result.stdout, "")
+                self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+                self.assertTrue(result.stderr.startswith("e2e_bench: "), result.stderr)
+                for word in words:
+                    self.assertIn(word, result.stderr)
+
+
+class Memory(unittest.TestCase):
+    def test_forward_fits_and_training_does_not(self):
+        """The notes' pattern: figures of the phases that fit stay, and the sweep goes on."""
+        doc, result = document(*BASE, "--size", "tiny", "--context", "16,8", "--memory-limit", "24MiB")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for row in doc["rows"]:
+            self.assertEqual(row["status"], "oom")
+            self.assertTrue(row["reason"].startswith("training: requested"), row["reason"])
+            self.assertGreater(row["fwd_s"], 0)
+            self.assertIsNone(row.get("fwd_bwd_s"))
+
+    def test_predicted_oom_is_not_tried(self):
+        doc, _ = document("--device", "cpu", "--size", "7B,tiny", "--structure", "fused", "--steps", "1", "--warmup", "0", "--context", "8",
+                          "--memory-limit", "200MiB")
+        self.assertEqual([row["status"] for row in doc["rows"]], ["oom", "ok"])
+        self.assertIn("predicted", doc["rows"][0]["reason"])
+
+    def test_dry_run_predicts_by_kind(self):
+        doc, result = document("--device", "cpu", "--preset", "notes", "--dry-run")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual([row["size"] for row in doc["rows"]], ["small", "medium", "large", "xl", "7B"])
+        for row in doc["rows"]:
+            weights = row["parameters"] * 4 / 2**20
+            self.assertTrue(math.isclose(row["predicted_parameters_mib"], weights, rel_tol=1e-3))
+            self.assertTrue(math.isclose(row["predicted_gradients_mib"], weights, rel_tol=1e-3))
+            self.assertTrue(math.isclose(row["predicted_optimizer_mib"], 2 * weights, rel_tol=1e-3))
+            self.assertIsNone(row.get("fwd_ms"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -8,8 +8,8 @@ from .tables import label
 
 PHASES = ("fwd", "bwd")
 MOST_DIFFERENCE = 0.1  # of a ratio between rounds before that is said
-_SHAPE = ("dtype", "batch", "num_heads", "num_kv_heads", "head_dim", "seq_len", "kv_len", "causal", "deterministic",
-          "pass")
+_SHAPE = ("kernel", "dtype", "batch", "rows", "cols", "inner", "kernel_size", "group_size", "num_heads", "num_kv_heads",
+          "head_dim", "seq_len", "kv_len", "causal", "deterministic", "pass")
 
 
 def device_difference(then, now):
@@ -51,13 +51,14 @@ def shape_columns(problems):
     for name, other in (("kv_len", "seq_len"), ("num_kv_heads", "num_heads")):
         if name in varying and all(problem.get(name) == problem.get(other) for problem in problems):
             varying.remove(name)
-    return varying or ["seq_len"]
+    return varying or ["seq_len" if "seq_len" in problems[0] else "kernel"]
 
 
 def common_text(problems, varying):
     """`fp32, batch 8, causal`: what all the problems share."""
     first = dict(next(iter(problems)))
-    names = [name for name in _SHAPE if name not in varying and name in first and name not in ("deterministic", "pass")]
+    names = [name for name in _SHAPE if name not in varying and first.get(name) is not None
+             and name not in ("deterministic", "pass")]
     if first.get("kv_len") == first.get("seq_len") or "seq_len" in varying:
         names = [name for name in names if name != "kv_len"]
     if first.get("num_kv_heads") == first.get("num_heads") or "num_heads" in varying:
@@ -173,10 +174,12 @@ def ratio_text(rounds, row_keys, pairs=None):
             found = pair.ratios(phase)
             line += [ratio(geometric_mean(found)), ratio(min(found, default=None)), str(len(found))]
         means.append(line)
-    header = ["PyTorch", "over"] + [f"{phase} {what}" for phase in PHASES for what in ("mean", "least", "rows")]
+    peer = "PyTorch" if all(str(pair.theirs).startswith("pytorch") for pair in measured) else "Peer"
+    header = [peer, "over"] + [f"{phase} {what}" for phase in PHASES for what in ("mean", "least", "rows")]
     blocks.append("\n".join(["### Geometric means", ""] + table(header, means, [False, False] + [True] * 6)))
     apart, of = (sum(counts) for counts in zip(*(pair.disagreements() for pair in measured)))
     if apart:
         blocks.append(f"{apart} of {of} ratios differ by more than {MOST_DIFFERENCE:.0%} between the rounds: the "
                       "machine was not quiet, or samples too few (--max-time, --steps).")
-    return "## Ratios (above 1: PyTorch takes longer)\n\n" + "\n\n".join(blocks) + "\n"
+    whose = "PyTorch" if peer == "PyTorch" else "the peer"
+    return f"## Ratios (above 1: {whose} takes longer)\n\n" + "\n\n".join(blocks) + "\n"

@@ -30,3 +30,5 @@ foreach(_library Gloo MPI)
 endforeach()
 string(STRIP "${_found}" _found)
 set(WARPMETER_COLLECTIVES_FOUND "${_found}" CACHE INTERNAL "Libraries of collectives that were found")
+
+include(nccl)

@@ -12,11 +12,12 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/collectives/control.hpp"
+#include "kernels/collectives/cuda/p2p_launch.hpp"
 #include "kernels/collectives/cuda/stream_order.hpp"
 #include "kernels/collectives/p2p_communicator.hpp"
 #include "kernels/runtime/check.hpp"
 #include "kernels/runtime/cuda_check.hpp"
-#if WM_HAVE_NCCL
+#if WARPMETER_NCCL
 #include "kernels/collectives/nccl_communicator.hpp"
 #endif
 
@@ -42,7 +43,7 @@ class AutoCommunicator final : public Communicator {
         no_peers = error.what();
       }
     }
-#if WM_HAVE_NCCL
+#if WARPMETER_NCCL
     if (context.world_size > 1 && nccl_backend().unavailable({}) == std::nullopt) {
       NcclOptions nccl;
       nccl.timeout_s = options.timeout_s;
@@ -112,8 +113,9 @@ class AutoCommunicator final : public Communicator {
 /// Times both on the stream, in turn, each sample behind a barrier of the GPUs.
 class Meter {
  public:
-  Meter(Communicator& barrier, Communicator& control, Device device)
-      : barrier_(barrier), control_(control), stream_(device) {
+  /// `busy`: memory that is read to keep the stream at work while a sample is enqueued, so that no launch is in it.
+  Meter(Communicator& barrier, Communicator& control, Device device, const CommunicatorBuffer& busy)
+      : barrier_(barrier), control_(control), busy_(busy), stream_(device) {
     WM_CUDA_CHECK(cudaEventCreate(&begin_));
     WM_CUDA_CHECK(cudaEventCreate(&end_));
   }
@@ -126,10 +128,15 @@ class Meter {
 
   [[nodiscard]] StreamView stream() const { return stream_.view(); }
 
-  /// The least of the samples of the slowest rank, in us.
+  /// One call's time on this rank's stream, in us.
   template <class Call>
   double sample(const Call& call) {
     const auto stream = static_cast<cudaStream_t>(stream_.view().handle);
+    constexpr std::size_t kBusyBytes = std::size_t{512} << 20;  // some 130 us
+    const auto bytes = static_cast<std::int64_t>(busy_.bytes());
+    for (std::size_t read = 0; read < kBusyBytes; read += busy_.bytes()) {
+      p2p::launch_read(static_cast<const char*>(busy_.data()), bytes, 128, stream_.view());
+    }
     barrier_.barrier_async(stream_.view());
     WM_CUDA_CHECK(cudaEventRecord(begin_, stream));
     const Work work = call();
@@ -150,6 +157,7 @@ class Meter {
  private:
   Communicator& barrier_;
   Communicator& control_;
+  const CommunicatorBuffer& busy_;
   Stream stream_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
@@ -159,12 +167,12 @@ void AutoCommunicator::measure(Communicator& control, std::size_t up_to) {
   constexpr std::size_t kStep = 16;
   const DeviceGuard guard(device_);
   const auto ranks = static_cast<std::size_t>(world_size());
-  up_to = up_to / (ranks * 4) * (ranks * 4);
+  up_to = std::max(up_to, std::size_t{16} << 20) / (ranks * 4) * (ranks * 4);
   const CommunicatorBuffer from = p2p_->allocate(up_to);
   const CommunicatorBuffer to = p2p_->allocate(up_to);
   WM_CUDA_CHECK(cudaMemset(from.data(), 0, up_to));
   WM_CUDA_CHECK(cudaDeviceSynchronize());
-  Meter meter(*p2p_, control, device_);
+  Meter meter(*p2p_, control, device_, from);
   constexpr std::array<CollectiveKind, 4> kMeasured = {CollectiveKind::all_reduce, CollectiveKind::broadcast,
                                                        CollectiveKind::all_gather, CollectiveKind::reduce_scatter};
   for (const CollectiveKind kind : kMeasured) {
@@ -207,7 +215,7 @@ class AutoBackend final : public Backend {
   [[nodiscard]] std::string_view description() const noexcept override { return "the faster of p2p and nccl, by size"; }
   [[nodiscard]] std::optional<std::string> unavailable(const GroupShape& shape) const override {
     std::optional<std::string> why = p2p_backend().unavailable(shape);
-#if WM_HAVE_NCCL
+#if WARPMETER_NCCL
     if (why) why = nccl_backend().unavailable(shape);
 #endif
     if (why) return "auto: " + why->substr(why->find(": ") + 2);
@@ -237,7 +245,7 @@ class AutoBackend final : public Backend {
     return context.hosts > 1 ? std::nullopt : p2p_backend().measure_link_gbps(context, group);
   }
   [[nodiscard]] std::string library_version() const override {
-#if WM_HAVE_NCCL
+#if WARPMETER_NCCL
     return nccl_backend().library_version();
 #else
     return "";

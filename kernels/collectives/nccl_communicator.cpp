@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/collectives/control.hpp"
-#include "kernels/collectives/nccl_group.hpp"
+#include "kernels/collectives/cuda/nccl_group.hpp"
 #include "kernels/runtime/allocator.hpp"
 #include "kernels/runtime/check.hpp"
 #include "kernels/runtime/cuda_check.hpp"

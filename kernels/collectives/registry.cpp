@@ -9,6 +9,13 @@
 #if WARPMETER_MPI
 #include "kernels/collectives/mpi.hpp"
 #endif
+#if WARPMETER_CUDA
+#include "kernels/collectives/auto_communicator.hpp"
+#include "kernels/collectives/p2p_communicator.hpp"
+#endif
+#if WARPMETER_NCCL
+#include "kernels/collectives/nccl_communicator.hpp"
+#endif
 
 namespace warpmeter::collectives {
 namespace {
@@ -29,19 +36,34 @@ const Backend& mpi_backend() {
   return kMpi;
 }
 #endif
+#if !WARPMETER_NCCL
 const detail::AbsentBackend kNccl("nccl", DeviceKind::cuda, "the NCCL library",
-                                  "this build has no NCCL: install libnccl-dev and build again");
-const detail::AbsentBackend kPeer("p2p", DeviceKind::cuda, "kernels that read the other GPUs' memory",
+                                  WARPMETER_CUDA ? "this build has no NCCL: install libnccl-dev and build again"
+                                                 : "this build has no CUDA");
+const Backend& nccl_backend() {
+  return kNccl;
+}
+#endif
+#if !WARPMETER_CUDA
+const detail::AbsentBackend kPeer("p2p", DeviceKind::cuda,
+                                  "kernels that read and write the other GPUs' memory (one host)",
                                   "this build has no CUDA");
+const Backend& p2p_backend() {
+  return kPeer;
+}
 const detail::AbsentBackend kAuto("auto", DeviceKind::cuda, "the faster of p2p and nccl, by size",
                                   "this build has no CUDA");
+const Backend& auto_backend() {
+  return kAuto;
+}
+#endif
 
 }  // namespace
 
 std::span<const Backend* const> backends() {
   static const std::array<const Backend*, kNames.size()> table = {
       // One line a backend.
-      &shm_backend(), &gloo_backend(), &mpi_backend(), &kNccl, &kPeer, &kAuto,
+      &shm_backend(), &gloo_backend(), &mpi_backend(), &nccl_backend(), &p2p_backend(), &auto_backend(),
   };
   return table;
 }

@@ -81,7 +81,7 @@ template <class T, int kWords>
 struct Accumulators {
   static constexpr int kElements = 4 * kWords / T::kBytes;
   static constexpr int kPerWord = 4 / T::kBytes;
-  typename T::Accumulator v[kElements];
+  typename T::Accumulator v[kElements] = {};
 
   static WM_P2P_FN std::uint32_t bits(const std::uint32_t (&words)[kWords], int element) {
     const std::uint32_t word = words[element / kPerWord];
@@ -132,7 +132,7 @@ struct Accumulators {
 /// Copies: the one source's words.
 template <int kWords>
 struct Accumulators<Raw, kWords> {
-  std::uint32_t v[kWords];
+  std::uint32_t v[kWords] = {};
   WM_P2P_FN void begin(const std::uint32_t (&words)[kWords]) {
     WM_P2P_UNROLL
     for (int i = 0; i < kWords; ++i) v[i] = words[i];

@@ -1,4 +1,4 @@
-#include "kernels/collectives/nccl_library.hpp"
+#include "kernels/collectives/cuda/nccl_library.hpp"
 
 #include <dlfcn.h>
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "kernels/collectives/collective_error.hpp"
+#include "kernels/collectives/cuda/nccl_library.hpp"
 #include "kernels/collectives/cuda/peer_watch.hpp"
 #include "kernels/collectives/cuda/stream_order.hpp"
-#include "kernels/collectives/nccl_library.hpp"
 
 namespace warpmeter::collectives::detail {
 

@@ -1,4 +1,4 @@
-#include "kernels/collectives/nccl_group.hpp"
+#include "kernels/collectives/cuda/nccl_group.hpp"
 
 #include <future>
 #include <utility>

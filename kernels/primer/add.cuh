@@ -38,8 +38,9 @@ void run(const Problem& p, const Arguments& a) {
     const T* const x = a.input<T>(0);
     T* const y = a.output<T>(0);
     const std::int64_t n = p.rows * p.cols;
-    const bool past_cache = cpu_tools::exceeds_cache(2 * n * sizeof(T));
-    for_parts(n, 64, [&](std::int64_t begin, std::int64_t end) {
+    const std::size_t bytes = 2 * n * sizeof(T);
+    const bool past_cache = cpu_tools::exceeds_cache(bytes);
+    for_parts(n, 64, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
       write_row(y + begin, end - begin, past_cache,
                 [&](std::int64_t i, std::int64_t count) { return load_some(x + begin + i, count) + kConstant; });
     });

@@ -44,6 +44,12 @@ Kernel describe() {
             return sum;
           },
       .reference_cost = [](const Problem& p) { return static_cast<double>(p.kernel_size * p.kernel_size); },
+      .workspace_bytes =
+          [](const Problem& p, Device device) {
+            // On the CPU the weights as floats.
+            return device.is_cpu() ? static_cast<std::size_t>(p.kernel_size * p.kernel_size) * sizeof(float) : 0;
+          },
+      .invalid = [](const Problem& p) { return std::string(p.kernel_size > 4096 ? "kernel_size above 4096" : ""); },
   };
 }
 #endif
@@ -52,19 +58,25 @@ Kernel describe() {
 void run(const Problem& p, const Arguments& a) {
   by_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
-    const T* const w = a.input<T>(1);
-    const bool past_cache = cpu_tools::exceeds_cache(2 * p.batch * p.rows * p.cols * sizeof(T));
-    for_parts(p.batch * p.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t size = p.kernel_size;
+    auto* const w = static_cast<float*>(a.workspace);
+    for (std::int64_t i = 0; i < size * size; ++i) w[i] = to_float(a.input<T>(1)[i]);
+    const std::size_t bytes = 2 * p.batch * p.rows * p.cols * sizeof(T);
+    const bool past_cache = cpu_tools::exceeds_cache(bytes);
+    for_parts(p.batch * p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
         const std::int64_t below = p.rows - row % p.rows;  // rows of x that are there, this one included
-        const std::int64_t high = p.kernel_size < below ? p.kernel_size : below;
+        const std::int64_t high = size < below ? size : below;
         write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache, [&](std::int64_t i, std::int64_t) {
+          const bool inside = i + size + kWidth - 1 <= p.cols;  // every load is whole
           Vec sum{};
           for (std::int64_t di = 0; di < high; ++di) {
-            for (std::int64_t dj = 0; dj < p.kernel_size && i + dj < p.cols; ++dj) {
-              const Vec values = load_some(x + di * p.cols + i + dj, p.cols - i - dj);
-              sum = fma(values, broadcast(to_float(w[di * p.kernel_size + dj])), sum);
+            const T* const from = x + di * p.cols + i;
+            const float* const weights = w + di * size;
+            for (std::int64_t dj = 0; dj < size && (inside || i + dj < p.cols); ++dj) {
+              const Vec values = inside ? load(from + dj) : load_some(from + dj, p.cols - i - dj);
+              sum = fma(values, broadcast(weights[dj]), sum);
             }
           }
           return sum;

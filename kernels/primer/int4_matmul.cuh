@@ -128,7 +128,7 @@ void run(const Problem& p, const Arguments& a) {
         const std::int64_t within = k % (8 * kWidth);
         workspace[k - within + within % 8 * kWidth + within / 8] = to_float(y[k]);
       }
-      for_parts(p.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+      for_parts(p.rows, 1, static_cast<double>(p.rows * p.inner), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
           a.output<T>(0)[row] = from_float<T>(Row<T>(p, a, row).multiply(p, workspace));
         }

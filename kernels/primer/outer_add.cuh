@@ -39,8 +39,9 @@ void run(const Problem& p, const Arguments& a) {
     const T* const x = a.input<T>(0);
     const T* const y = a.input<T>(1);
     T* const z = a.output<T>(0);
-    const bool past_cache = cpu_tools::exceeds_cache(p.rows * p.cols * sizeof(T));
-    for_parts(p.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    const std::size_t bytes = p.rows * p.cols * sizeof(T);
+    const bool past_cache = cpu_tools::exceeds_cache(bytes);
+    for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const float added = to_float(y[row]);
         write_row(z + row * p.cols, p.cols, past_cache,

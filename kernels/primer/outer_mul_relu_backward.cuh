@@ -43,8 +43,9 @@ void run(const Problem& p, const Arguments& a) {
   by_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
     const T* const y = a.input<T>(1);
-    const bool past_cache = cpu_tools::exceeds_cache(3 * p.rows * p.cols * sizeof(T));
-    for_parts(p.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    const std::size_t bytes = 3 * p.rows * p.cols * sizeof(T);
+    const bool past_cache = cpu_tools::exceeds_cache(bytes);
+    for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
         const T* const dz = a.input<T>(2) + row * p.cols;

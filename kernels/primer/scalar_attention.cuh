@@ -54,7 +54,7 @@ void run(const Problem& p, const Arguments& a) {
   by_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
     const T *const k = a.input<T>(1), *const v = a.input<T>(2);
-    for_parts(p.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    for_parts(p.rows, 1, 16.0 * static_cast<double>(p.rows * p.cols), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const float q = to_float(a.input<T>(0)[i]) * kLog2e;
         Vec most = broadcast(q * to_float(k[0])), sums{}, weighted{};  // of each lane

@@ -77,7 +77,7 @@ void run(const Problem& p, const Arguments& a) {
         }
         const float most = reduce_max(maxima);
         const float inverse = 1.0f / sum_row(p.cols, [&](std::int64_t i, std::int64_t count) {
-                                const Vec term = exp2((load_some(kept + i, count) - most) * kLog2e);
+                                const Vec term = exp2_not_positive((load_some(kept + i, count) - most) * kLog2e);
                                 count < kWidth ? store_partial(kept + i, term, count) : store(kept + i, term);
                                 return lane_index() < broadcast_int(static_cast<int>(count)) ? term : Vec{};
                               });

@@ -51,26 +51,34 @@ Kernel describe() {
 void run(const Problem& p, const Arguments& a) {
   by_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
-    const bool past_cache = cpu_tools::exceeds_cache(2 * p.rows * p.cols * sizeof(T));
-    for_parts(p.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    const std::size_t bytes = 2 * p.rows * p.cols * sizeof(T);
+    const bool past_cache = cpu_tools::exceeds_cache(bytes);
+    for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
         // Of each lane. Begins finite: -inf - -inf would be no number.
         Vec most = broadcast(-3e38f), sums{};
-        const auto take = [&](Vec scores, IntVec there) WM_INLINE_LAMBDA {
-          const Vec larger = max(most, there ? scores : most);
-          const Vec terms = exp2((scores - larger) * kLog2e);
-          sums = fma(sums, exp2((most - larger) * kLog2e), there ? terms : Vec{});
+        std::int64_t i = 0;
+        for (; i + 4 * kWidth <= p.cols; i += 4 * kWidth) {  // four vectors for each new maximum
+          const Vec scores[4] = {load(x + i), load(x + i + kWidth), load(x + i + 2 * kWidth), load(x + i + 3 * kWidth)};
+          const Vec larger = max(most, max(max(scores[0], scores[1]), max(scores[2], scores[3])));
+          sums = sums * exp2_not_positive((most - larger) * kLog2e);
+          for (const Vec& score : scores) sums = sums + exp2_not_positive((score - larger) * kLog2e);
           most = larger;
-        };
-        for (std::int64_t i = 0; i < p.cols; i += kWidth) {
-          const std::int64_t count = p.cols - i < kWidth ? p.cols - i : std::int64_t{kWidth};
-          take(load_some(x + i, count), lane_index() < broadcast_int(static_cast<int>(count)));
+        }
+        for (; i < p.cols; i += kWidth) {
+          const IntVec there =
+              lane_index() < broadcast_int(static_cast<int>(p.cols - i < kWidth ? p.cols - i : kWidth));
+          const Vec scores = load_some(x + i, p.cols - i);
+          const Vec larger = max(most, there ? scores : most);
+          const Vec terms = exp2_not_positive((scores - larger) * kLog2e);
+          sums = sums * exp2_not_positive((most - larger) * kLog2e) + (there ? terms : Vec{});
+          most = larger;
         }
         const float m = reduce_max(most);
-        const float inverse = 1.0f / reduce_add(sums * exp2((most - m) * kLog2e));
-        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache, [&](std::int64_t i, std::int64_t count) {
-          return exp2((load_some(x + i, count) - m) * kLog2e) * inverse;
+        const float inverse = 1.0f / reduce_add(sums * exp2_not_positive((most - m) * kLog2e));
+        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache, [&](std::int64_t at, std::int64_t count) {
+          return exp2_not_positive((load_some(x + at, count) - m) * kLog2e) * inverse;
         });
       }
     });

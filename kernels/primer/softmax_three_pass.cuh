@@ -47,8 +47,9 @@ Kernel describe() {
 void run(const Problem& p, const Arguments& a) {
   by_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
-    const bool past_cache = cpu_tools::exceeds_cache(2 * p.rows * p.cols * sizeof(T));
-    for_parts(p.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    const std::size_t bytes = 2 * p.rows * p.cols * sizeof(T);
+    const bool past_cache = cpu_tools::exceeds_cache(bytes);
+    for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
         Vec maxima = broadcast(to_float(x[0]));
@@ -58,7 +59,7 @@ void run(const Problem& p, const Arguments& a) {
         for (; i < p.cols; ++i) most = to_float(x[i]) > most ? to_float(x[i]) : most;
         const auto exponential = [&](std::int64_t at, std::int64_t count) {
           const Vec scores = (load_some(x + at, count) - most) * kLog2e;
-          return lane_index() < broadcast_int(static_cast<int>(count)) ? exp2(scores) : Vec{};
+          return lane_index() < broadcast_int(static_cast<int>(count)) ? exp2_not_positive(scores) : Vec{};
         };
         const float inverse = 1.0f / sum_row(p.cols, exponential);
         write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache,

@@ -43,7 +43,7 @@ void run(const Problem& p, const Arguments& a) {
   by_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
     const T* const w = a.input<T>(1);
-    for_parts(p.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    for_parts(p.rows, 1, static_cast<double>(p.rows * p.cols * sizeof(T)), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
         a.output<T>(0)[row] = from_float<T>(sum_row(p.cols, [&](std::int64_t i, std::int64_t count) {

@@ -58,10 +58,11 @@ void run(const Problem& p, const Arguments& a) {
     using T = decltype(type);
     const T *const x = a.input<T>(0), *const w = a.input<T>(1), *const g = a.input<T>(2);
     auto* const partial = static_cast<float*>(a.workspace);
-    const bool past_cache = cpu_tools::exceeds_cache(2 * p.rows * p.cols * sizeof(T));
+    const std::size_t bytes = 2 * p.rows * p.cols * sizeof(T);
+    const bool past_cache = cpu_tools::exceeds_cache(bytes);
     const std::int64_t part_rows = rows_of_part(p.rows);
     const std::int64_t parts = (p.rows + part_rows - 1) / part_rows;
-    for_parts(parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for_parts(parts, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin * part_rows; row < end * part_rows && row < p.rows; ++row) {
         const bool first = row % part_rows == 0;
         float* const sums = partial + row / part_rows * p.cols;
@@ -76,15 +77,16 @@ void run(const Problem& p, const Arguments& a) {
         });
       }
     });
-    for_parts(p.cols, 64, [&](std::int64_t begin, std::int64_t end) {
-      write_row(a.output<T>(1) + begin, end - begin, false, [&](std::int64_t i, std::int64_t count) {
-        Vec sum{};
-        for (std::int64_t part = 0; part < parts; ++part) {
-          sum = sum + load_some(partial + part * p.cols + begin + i, count);
-        }
-        return sum;
-      });
-    });
+    for_parts(p.cols, 64, static_cast<double>(parts * p.cols * sizeof(float)),
+              [&](std::int64_t begin, std::int64_t end) {
+                write_row(a.output<T>(1) + begin, end - begin, false, [&](std::int64_t i, std::int64_t count) {
+                  Vec sum{};
+                  for (std::int64_t part = 0; part < parts; ++part) {
+                    sum = sum + load_some(partial + part * p.cols + begin + i, count);
+                  }
+                  return sum;
+                });
+              });
   });
 }
 #endif

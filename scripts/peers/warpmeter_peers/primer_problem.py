@@ -1,4 +1,5 @@
-"""The primer's kernels and the sweep that options stand for. As kernels/primer and tools/kernel_bench/configuration.cpp."""
+"""The primer's kernels and the sweep that options stand for. As kernels/primer and
+tools/kernel_bench/configuration.cpp."""
 
 from dataclasses import dataclass, replace
 
@@ -175,8 +176,9 @@ def expand(table, settings):
     for impl in impls:
         for name in kernels:
             kernel = KERNELS[name]
-            problems = [Problem(name, **(kernel.notes if of_notes else
-                                         {size: value for size, value in kernel.bench.items() if size in kernel.sizes}))]
+            sizes = kernel.notes if of_notes else {size: kernel.bench[size] for size in kernel.sizes
+                                                   if size in kernel.bench}
+            problems = [Problem(name, **sizes)]
             for size in SIZES:
                 if size in kernel.sizes and table.text(_option_of(size)):
                     values = table.integers(_option_of(size), 1, MAX_SIZE)

@@ -194,7 +194,8 @@ def _scalar_attention_kernel(q, k, v, y, rows, cols, ROWS: tl.constexpr, COLS: t
 def scalar_attention(p):
     def call(q, k, v):
         y = _empty((p.rows,), q)
-        _scalar_attention_kernel[(triton.cdiv(p.rows, 16),)](q, k, v, y, p.rows, p.cols, ROWS=16, COLS=256, num_warps=4)
+        grid = (triton.cdiv(p.rows, 16),)
+        _scalar_attention_kernel[grid](q, k, v, y, p.rows, p.cols, ROWS=16, COLS=256, num_warps=4)
         return y
     return call
 
@@ -328,8 +329,8 @@ def int4_matmul(p):
     def call(w, s, o, y):
         z = _empty((p.rows, p.cols), y)
         if p.cols == 1:
-            _int4_column_kernel[(triton.cdiv(p.rows, 8),)](w, s, o, y, z, p.rows, p.inner, p.groups, GROUP=p.group_size,
-                                                           ROWS=8, WORDS=128, num_warps=4)
+            _int4_column_kernel[(triton.cdiv(p.rows, 8),)](w, s, o, y, z, p.rows, p.inner, p.groups,
+                                                           GROUP=p.group_size, ROWS=8, WORDS=128, num_warps=4)
             return z
         grid = (triton.cdiv(p.rows, rows) * triton.cdiv(p.cols, cols),)
         _int4_kernel[grid](w, s, o, y, z, p.rows, p.cols, p.inner, p.groups, GROUP=p.group_size, PRECISION="ieee",

@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,7 +18,12 @@ void futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
 
 }  // namespace
 
+int current_core() noexcept {
+  return sched_getcpu();
+}
+
 void SharedFlag::publish(std::uint32_t count) noexcept {
+  core.store(current_core(), std::memory_order_relaxed);
   // Sequentially consistent, as the sleeper's two steps are: either it sees the new value or it is seen here.
   value.store(count, std::memory_order_seq_cst);
   if (sleepers.load(std::memory_order_seq_cst) != 0) futex(&value, FUTEX_WAKE, INT_MAX, nullptr);

@@ -307,7 +307,7 @@ void ShmCommunicator::staged_reduction(const Collective& c, const ShmPlan& plan,
     if (!gathers) continue;
     for (int i = 1; i < world_size(); ++i) {
       const int p = (rank() + i) % world_size();
-      waiter_.wait_one(reduced(p), p, count_of(k + 1), c);
+      waiter_.wait_one(reduced(p), reduced(rank()), p, count_of(k + 1), c);
       const ShmPlan::Piece piece = plan.chunk_of(p, thread, k);
       copy_out(output + (plan.block_begin(p) + piece.begin) * element, segment_->slot(thread, p, side) + p * part,
                piece.count * element, past_cache);
@@ -353,7 +353,7 @@ void ShmCommunicator::staged_copies(const Collective& c, const ShmPlan& plan, in
         take(r, k, input + plan.chunk_of(block_of(r), thread, k).begin * element);
       } else if (gathers || r == c.root) {
         SharedFlag& flag = segment_->channel(thread, r).written;
-        waiter_.wait_one(flag, r, count_of(k + 1), c);
+        waiter_.wait_one(flag, mine.written, r, count_of(k + 1), c);
         take(r, k, segment_->slot(thread, r, static_cast<unsigned>(k & 1)));
       }
     }

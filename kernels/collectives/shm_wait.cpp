@@ -1,5 +1,6 @@
 #include "kernels/collectives/detail/shm_wait.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -22,6 +23,8 @@ constexpr int kReasonMilliseconds = 200;  ///< for the starting process to say w
 // lets one rank's sleep put the other to sleep too, and so on at every chunk (5 times as long at 10 and 100 MiB).
 constexpr int kSpins = 8000;
 constexpr int kCrowdedSpins = 20;
+constexpr std::int64_t kChangeNanoseconds = 500'000;
+constexpr int kCoreSpins = 64;  ///< between two looks at whether the other rank is on this core, and waits for it
 // Few: a yield gives a slice of milliseconds to whatever else wants the core, and two ranks that yield to each other
 // stay on one core, where a sleeper is woken on an idle one.
 constexpr int kYields = 5;
@@ -51,10 +54,14 @@ ShmWaiter::~ShmWaiter() {
   }
 }
 
-bool ShmWaiter::look(SharedFlag& flag, std::uint32_t count) const {
+bool ShmWaiter::look(SharedFlag& flag, SharedFlag& mine, std::uint32_t count) const {
   if (flag.reached(count)) return true;
   const int spins = segment_.crowded() ? kCrowdedSpins : kSpins;
   for (int i = 0; i < spins; ++i) {
+    // Whoever shares this core can only come when it is free: away from it, or to sleep at once.
+    if (i % kCoreSpins == 0 && flag.core.load(std::memory_order_relaxed) == current_core() && !change_core(mine)) {
+      return false;
+    }
     spin_pause();
     if (flag.reached(count)) return true;
   }
@@ -64,6 +71,26 @@ bool ShmWaiter::look(SharedFlag& flag, std::uint32_t count) const {
     if (segment_.failed()) return false;
   }
   return false;
+}
+
+bool ShmWaiter::change_core(SharedFlag& mine) const {
+  if (segment_.crowded()) return false;
+  // The scheduler may well bring two ranks that wake each other together again; not more often than it is worth.
+  const std::int64_t now = Clock::now().time_since_epoch().count();
+  std::int64_t last = changed_core_.load(std::memory_order_relaxed);
+  if (now - last < kChangeNanoseconds || !changed_core_.compare_exchange_strong(last, now)) return false;
+  cpu_set_t usable;
+  if (sched_getaffinity(0, sizeof(usable), &usable) != 0) return false;
+  cpu_set_t free = usable;
+  for (int r = 0; r < segment_.world_size(); ++r) {
+    const int core = segment_.control(r).arrived.core.load(std::memory_order_relaxed);
+    if (core >= 0 && core < CPU_SETSIZE) CPU_CLR(static_cast<std::size_t>(core), &free);
+  }
+  CPU_CLR(static_cast<std::size_t>(std::max(current_core(), 0)), &free);
+  if (CPU_COUNT(&free) == 0 || sched_setaffinity(0, sizeof(free), &free) != 0) return false;
+  (void)sched_setaffinity(0, sizeof(usable), &usable);  // it stays where it is now until the scheduler thinks otherwise
+  mine.core.store(current_core(), std::memory_order_relaxed);
+  return true;
 }
 
 void ShmWaiter::sleep(SharedFlag& flag, int owner, std::uint32_t count, const Collective& what,

@@ -10,6 +10,7 @@ namespace warpmeter::collectives::detail {
 struct alignas(128) SharedFlag {
   std::atomic<std::uint32_t> value{0};
   std::atomic<std::uint32_t> sleepers{0};  ///< more than are there is only a needless system call
+  std::atomic<std::int32_t> core{-1};      ///< where the one that raises it was when it last did
 
   /// Makes everything written before visible to those that see the new value.
   void publish(std::uint32_t count) noexcept;
@@ -20,6 +21,9 @@ struct alignas(128) SharedFlag {
   void sleep(std::uint32_t count, int milliseconds) noexcept;
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "usable between processes");
+
+/// The core that the calling thread is on; -1 where the system does not say.
+[[nodiscard]] int current_core() noexcept;
 
 /// A breath of the processor between two looks at a flag.
 inline void spin_pause() noexcept {

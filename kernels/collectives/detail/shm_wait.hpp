@@ -26,12 +26,13 @@ class ShmWaiter {
     for (int r = 0; r < segment_.world_size(); ++r) {
       if (r == rank_) continue;
       SharedFlag& flag = flag_of(r);
-      if (look(flag, count)) continue;
+      if (look(flag, flag_of(rank_), count)) continue;
       sleep(flag, r, count, what, [&](int other) { return flag_of(other).reached(count); });
     }
   }
-  void wait_one(SharedFlag& flag, int owner, std::uint32_t count, const Collective& what) const {
-    if (look(flag, count)) return;
+  /// `mine`: the flag of this rank that the others wait for in turn.
+  void wait_one(SharedFlag& flag, SharedFlag& mine, int owner, std::uint32_t count, const Collective& what) const {
+    if (look(flag, mine, count)) return;
     sleep(flag, owner, count, what, [&](int other) { return other != owner || flag.reached(count); });
   }
 
@@ -40,7 +41,10 @@ class ShmWaiter {
 
  private:
   /// The quick part: spins, then yields. False: it takes longer.
-  bool look(SharedFlag& flag, std::uint32_t count) const;
+  bool look(SharedFlag& flag, SharedFlag& mine, std::uint32_t count) const;
+  /// Moves the calling thread to a core that no rank was last seen on. False where there is none, or too soon after
+  /// the last time.
+  bool change_core(SharedFlag& mine) const;
   /// The slow part. reached(r) tells who else is late, should time run out.
   void sleep(SharedFlag& flag, int owner, std::uint32_t count, const Collective& what,
              const std::function<bool(int)>& reached) const;
@@ -48,7 +52,8 @@ class ShmWaiter {
 
   ShmSegment& segment_;
   int rank_;
-  mutable std::vector<std::atomic<int>> pidfds_;  ///< opened when a rank is first suspected; kNoFd before
+  mutable std::atomic<std::int64_t> changed_core_{0};  ///< when, on the steady clock
+  mutable std::vector<std::atomic<int>> pidfds_;       ///< opened when a rank is first suspected; kNoFd before
 };
 
 }  // namespace warpmeter::collectives::detail

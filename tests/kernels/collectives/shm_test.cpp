@@ -9,6 +9,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <time.h>
 
 #include "kernels/collectives/launch.hpp"
 #include "kernels/runtime/allocator.hpp"
@@ -91,6 +93,40 @@ TEST(Shm, ABarrierHoldsUntilAllHaveCome) {
     }
   });
   EXPECT_TRUE(report.ok()) << report.reason;
+}
+
+// Two ranks on one core would wait for each other's time slices.
+TEST(Shm, RanksOnOneCorePart) {
+  cpu_set_t usable;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(usable), &usable), 0);
+  if (CPU_COUNT(&usable) < 2 || properties(Device::cpu()).cores < 2) GTEST_SKIP() << "one core";
+  std::size_t core = 0;
+  while (!CPU_ISSET(core, &usable)) ++core;
+  constexpr int kRounds = 20;
+  struct Places {
+    std::atomic<int> of[2];
+    std::atomic<int> apart{0};
+  };
+  const ranks::Shared<Places> places;
+  const LaunchReport report = launch_ranks(ranks::options(2), [&](Communicator& communicator) {
+    for (int round = 0; round < kRounds; ++round) {
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(core, &one);
+      communicator.barrier();
+      require(sched_setaffinity(0, sizeof(one), &one) == 0, "pinned");
+      require(sched_setaffinity(0, sizeof(usable), &usable) == 0, "free again");
+      timespec pause = {0, 3'000'000};  // a rank moves no more often than that
+      nanosleep(&pause, nullptr);
+      for (int call = 0; call < 300; ++call) communicator.barrier();
+      places->of[communicator.rank()].store(sched_getcpu());
+      communicator.barrier();
+      if (communicator.rank() == 0 && places->of[0].load() != places->of[1].load()) places->apart.fetch_add(1);
+    }
+  });
+  EXPECT_TRUE(report.ok()) << report.reason;
+  // Other programs may push them together again, seldom in so short a time.
+  EXPECT_GE(places->apart.load(), kRounds / 4);
 }
 
 TEST(Shm, TheHeapServesItsSizeAgainAndAgain) {

@@ -41,8 +41,8 @@ class Rows(unittest.TestCase):
             self.assertGreater(row[f"{phase}_bound_share"], 0)
 
     def test_flops_and_bytes_are_the_least(self):
-        doc, _ = document(*QUICK, "--kernel", "add,row_sum,batched_matmul,int4_matmul,weighted_sum_backward", "--rows", "6",
-                          "--cols", "10", "--inner", "16", "--batch", "2", "--group-size", "8", "--dtype", "fp32")
+        doc, _ = document(*QUICK, "--kernel", "add,row_sum,batched_matmul,int4_matmul,weighted_sum_backward", "--rows",
+                          "6", "--cols", "10", "--inner", "16", "--batch", "2", "--group-size", "8", "--dtype", "fp32")
         found = {row["kernel"]: [value for name, value in row.items() if re.fullmatch("(fwd|bwd)_(flops|bytes)", name)]
                  for row in doc["rows"]}
         self.assertEqual(found["add"], [60, 4 * 120])
@@ -73,7 +73,8 @@ class Rows(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/out.json"
             arguments = [*QUICK, "--kernel", "add,int4_matmul", "--rows", "7", "--cols", "9", "--inner", "24"]
-            self.assertEqual(run(*arguments, "-o", path, "-o", f"{folder}/o.jsonl", "-o", f"{folder}/o.csv").returncode, 0)
+            outputs = ["-o", path, "-o", f"{folder}/o.jsonl", "-o", f"{folder}/o.csv"]
+            self.assertEqual(run(*arguments, *outputs).returncode, 0)
             python = os.environ.get("WARPMETER_SCHEMA_PYTHON") or sys.executable
             if subprocess.run([python, "-c", "import jsonschema"], capture_output=True, check=False).returncode == 0:
                 result = subprocess.run([python, str(SOURCE / "tests/reports/validate_schema.py"), path,
@@ -107,6 +108,17 @@ class Rows(unittest.TestCase):
 
 
 class Text(unittest.TestCase):
+    def test_the_readmes_commands_are_accepted(self):
+        commands = [line for block in re.findall(r"```bash\n(.*?)```", (SOURCE / "README.md").read_text(), re.DOTALL)
+                    for line in block.splitlines() if line.startswith("scripts/run kernel_bench")]
+        self.assertGreaterEqual(len(commands), 5)
+        for command in commands:
+            arguments = shlex.split(command)[2:]
+            with self.subTest(command=command):
+                result = run(*arguments, *([] if "--list" in arguments else ["--dry-run"]))
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertNotEqual(result.stdout, "")
+
     def test_list_prints_every_formula(self):
         listed = run("--list").stdout
         for name in KERNELS:

@@ -90,6 +90,8 @@ std::string place(std::string_view filename, std::int64_t line) {
 }  // namespace
 
 Labels::Labels(const Snapshot& snapshot) : snapshot_(snapshot) {
+  // What nobody knows mostly was there before the trace, and stays.
+  categories_.push_back(texts_.intern(kUnknownCategory));
   for (const std::string_view category : kCategories) categories_.push_back(texts_.intern(category));
   own_category_.reserve(snapshot.fields.size());
   for (FieldsId id = 0; id < snapshot.fields.size(); ++id) {
@@ -100,7 +102,6 @@ Labels::Labels(const Snapshot& snapshot) : snapshot_(snapshot) {
       categories_.push_back(category);
     }
   }
-  categories_.push_back(texts_.intern(kUnknownCategory));
   noise_.reserve(snapshot.stacks.frame_count());
   for (std::uint32_t i = 0; i < snapshot.stacks.frame_count(); ++i) {
     const Frame& frame = snapshot.stacks.frame(i);

@@ -19,8 +19,8 @@ struct StackLabels {
 
 /// Names for people: categories, operations, layers, places in the source.
 ///
-/// A category is the event's own ("category", which this suite's recorder writes: parameters, gradients,
-/// optimizer state, activations, logits, workspace). Where a file has none it is guessed from the stack, in this order:
+/// A category is the event's own ("category", which this suite's recorder writes: parameters, inputs, optimizer state,
+/// gradients, activations, logits, workspace). Where a file has none it is guessed from the stack, in this order:
 /// torch/optim's _init_group is optimizer state and the rest of torch/optim workspace; a backward node is gradients;
 /// cuBLAS's and cuDNN's handles are workspace; a module's forward is activations; module construction and
 /// conversion is parameters; everything else is unknown.
@@ -34,8 +34,8 @@ class Labels {
     return own != 0 ? own : labels_[allocation.stack].category;
   }
   [[nodiscard]] std::string_view text(TextId id) const { return texts_[id]; }
-  /// Every category that occurs may be one of these: those of this suite in their usual order, then the file's others,
-  /// "unknown" last.
+  /// Every category that occurs is one of these, from the bottom of a picture to its top: "unknown", those of this
+  /// suite, the file's others.
   [[nodiscard]] const std::vector<TextId>& categories() const { return categories_; }
   /// The frames worth reading, innermost first: "name (file:line)", without the interpreter's and the unwinder's own.
   [[nodiscard]] std::vector<std::string> frames(StackId stack) const;

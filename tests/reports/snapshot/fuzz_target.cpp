@@ -49,8 +49,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const auto summary = snapshot::summarize(read, {5});
   std::ostringstream text;
-  for (const auto format : {warpmeter::reports::Format::md, warpmeter::reports::Format::json,
-                            warpmeter::reports::Format::csv}) {
+  for (const auto format :
+       {warpmeter::reports::Format::md, warpmeter::reports::Format::json, warpmeter::reports::Format::csv}) {
     snapshot::write_summary(summary, "input", format, 3, text);
     snapshot::write_difference(snapshot::compare(summary, summary), "a", "b", format, 3, text);
   }

@@ -83,35 +83,44 @@ WM_P2P_FN void run_small(const P2pCall& call, Cta& cta) {
   const int n = kWorld > 0 ? kWorld : call.world_size;
   const int rank = call.rank;
   const CollectiveKind kind = call.kind;
-  const std::uint32_t number = block.state()->small_calls + 1;
-  const unsigned side = number & 1U;
-  const std::uint32_t flag = packet_flag(number, call.signature);
+  const std::uint32_t before = block.state()->small_calls;
   const std::int64_t total = call.bytes > 0 ? (call.bytes + kPacketBytes - 1) / kPacketBytes : 1;
   const std::int64_t begin = cta.block() * call.block_packets;
   const std::int64_t end = begin + call.block_packets < total ? begin + call.block_packets : total;
+  const std::int64_t first = begin + cta.thread();
+  // One word for all that have nothing to say: that they are here.
+  const bool silent = kind == CollectiveKind::barrier || (kind == CollectiveKind::broadcast && rank != call.root);
+  const bool scatters = kind == CollectiveKind::reduce_scatter;
+  // The thread's first packet is on its way while the count is: mostly it is the only one.
+  std::uint32_t first_words[2] = {0, 0};
+  if (!silent && !scatters && first < end) {
+    load_packet(first_words, call.input, first, bytes_of_packet(call.bytes, first));
+  }
+
+  const std::uint32_t number = before + 1;
+  const unsigned side = number & 1U;
+  const std::uint32_t flag = packet_flag(number, call.signature);
   const bool clears = (number & call.clear_mask) < 2;  // one side, and the other in the call after
   if (clears) clear_next_side(block, side ^ 1U);
 
-  for (std::int64_t i = begin + cta.thread(); i < end; i += cta.threads()) {
+  for (std::int64_t i = first; i < end; i += cta.threads()) {
+    if (silent && i != begin) continue;
     const int valid = bytes_of_packet(call.bytes, i);
-    std::uint32_t words[2] = {0, 0};
-    const bool token = kind == CollectiveKind::barrier || (kind == CollectiveKind::broadcast && rank != call.root);
-    if (token && i != begin) continue;
-    if (!token && kind != CollectiveKind::reduce_scatter) load_packet(words, call.input, i, valid);
+    std::uint32_t words[2] = {first_words[0], first_words[1]};
+    if (!silent && !scatters && i != first) load_packet(words, call.input, i, valid);
     WM_P2P_UNROLL
     for (int step = 1; step < n; ++step) {
       const int peer = rank + step < n ? rank + step : rank + step - n;
-      if (kind == CollectiveKind::reduce_scatter) load_packet(words, call.input + peer * call.bytes, i, valid);
+      if (scatters) load_packet(words, call.input + peer * call.bytes, i, valid);
       send_packet(block.packets(peer, side, rank) + (i - begin) * 16, words, flag);
     }
   }
 
-  for (std::int64_t i = begin + cta.thread(); i < end; i += cta.threads()) {
+  for (std::int64_t i = first; i < end; i += cta.threads()) {
     const int valid = bytes_of_packet(call.bytes, i);
-    std::uint32_t own[2] = {0, 0};
-    const bool reads_own = kind != CollectiveKind::barrier && (kind != CollectiveKind::broadcast || rank == call.root);
-    const char* own_part = kind == CollectiveKind::reduce_scatter ? call.input + rank * call.bytes : call.input;
-    if (reads_own) load_packet(own, own_part, i, valid);
+    std::uint32_t own[2] = {first_words[0], first_words[1]};
+    const char* own_part = scatters ? call.input + rank * call.bytes : call.input;
+    if (!silent && (scatters || i != first)) load_packet(own, own_part, i, valid);
     Accumulators<T, 2> total_of;
     WM_P2P_UNROLL
     for (int source = 0; source < n; ++source) {

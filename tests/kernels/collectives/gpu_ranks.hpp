@@ -37,6 +37,7 @@ inline int gpus() {
 inline LaunchReport launch_on_gpus(int world_size, const std::function<void(const RankContext&)>& body) {
   LaunchOptions options = ranks::options(world_size);
   options.timeout_s = 120;
+  options.grace_s = 15;  // for the others to find out by themselves
   const int devices = gpus();
   return launch_ranks(options, [&](Communicator& control) {
     RankContext context;

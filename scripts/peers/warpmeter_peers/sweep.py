@@ -55,6 +55,9 @@ class Session:
         timer = make_timer(torch, settings, self.machine, self.console.warning)
         self._sampler = Sampler(timer, settings, self._interrupt)
 
+    def interrupted(self):
+        return self._interrupt()
+
     @property
     def sampler(self):
         return self._sampler

@@ -7,8 +7,10 @@
 
 #include <fmt/core.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include "kernels/collectives/collective_error.hpp"
+#include "kernels/collectives/tcp_control.hpp"
 #include "kernels/runtime/check.hpp"
 #include "tools/allreduce_bench/rank.hpp"
 #include "tools/harness/isolation_channel.hpp"
@@ -71,8 +73,13 @@ struct Group::Trouble {
 
 Group::Group(std::shared_ptr<Ranks> ranks, const collectives::Backend& backend, double timeout_s, Warn warn)
     : ranks_(std::move(ranks)), timeout_s_(timeout_s), warn_(std::move(warn)) {
-  WM_CHECK(ranks_->hosts() == 1, "ranks of several hosts");
-  control_ = *make_control(ranks_->size());
+  // Over several hosts rank 0 lets the others connect to it.
+  std::optional<collectives::TcpListener> listener;
+  if (ranks_->hosts() == 1) {
+    control_ = *make_control(ranks_->size());
+  } else {
+    listener.emplace();
+  }
   const auto order_of = [&](int rank) {
     const Ranks::Member& member = ranks_->members()[static_cast<std::size_t>(rank)];
     GroupOrder o;
@@ -83,7 +90,13 @@ Group::Group(std::shared_ptr<Ranks> ranks, const collectives::Backend& backend, 
     o.local_size = ranks_->local_size(member);
     o.hosts = ranks_->hosts();
     o.device = member.local_rank;
-    o.control = "shm " + control_->path();
+    o.address = member.address;
+    if (control_) {
+      o.control = "shm " + control_->path();
+    } else {
+      o.control =
+          rank == 0 ? "listen " + std::to_string(dup(listener->fd())) : "tcp " + std::to_string(listener->port());
+    }
     return o.text();
   };
   const std::string what = fmt::format("forming the group of {}", backend.name());

@@ -6,6 +6,7 @@
 #include "tools/allreduce_bench/collective_tool.hpp"
 #include "tools/allreduce_bench/configuration.hpp"
 #include "tools/allreduce_bench/demo.hpp"
+#include "tools/allreduce_bench/launched.hpp"
 #include "tools/allreduce_bench/rank.hpp"
 #include "tools/allreduce_bench/ranks.hpp"
 #include "tools/harness/progress_console.hpp"
@@ -33,6 +34,7 @@ int main(int argc, char** argv) {
   harness::ProgressConsole console("allreduce_bench");
   try {
     if (auto link = link_of_started_rank()) return run_rank(std::move(*link), argc, argv);
+    if (const auto status = run_launched(argc, argv)) return *status;
     if (std::any_of(argv + 1, argv + argc, [](const char* word) { return std::strcmp(word, "--demo") == 0; })) {
       return run_demo(argc, argv);
     }

@@ -14,6 +14,7 @@
 
 #include "kernels/collectives/control.hpp"
 #include "kernels/collectives/shm.hpp"
+#include "kernels/collectives/tcp_control.hpp"
 #include "kernels/runtime/check.hpp"
 #include "tools/allreduce_bench/demo.hpp"
 #include "tools/allreduce_bench/measurement.hpp"
@@ -98,11 +99,19 @@ class Ear {
   std::thread thread_;  ///< last: uses all of the above
 };
 
-std::unique_ptr<Communicator> join_control(const GroupOrder& order) {
+std::unique_ptr<Communicator> join_control(const GroupOrder& order, const Link& link, double timeout_s) {
   const std::size_t space = order.control.find(' ');
   const std::string kind = order.control.substr(0, space);
   const std::string rest = order.control.substr(space + 1);
   if (kind == "shm") return collectives::ShmWorld::open(rest).join(order.rank);
+  if (kind == "listen") {
+    const collectives::TcpListener listener = collectives::TcpListener::adopt(std::stoi(rest));
+    return collectives::tcp_control(0, order.world_size, &listener, "", 0, timeout_s);
+  }
+  if (kind == "tcp") {
+    return collectives::tcp_control(order.rank, order.world_size, nullptr, collectives::peer_address(link.fd()),
+                                    std::stoi(rest), timeout_s);
+  }
   throw std::runtime_error("no such control group: " + order.control);
 }
 
@@ -129,7 +138,7 @@ class Rank {
     Membership& m = membership_.emplace();
     m.order = order;
     const CallWatch::Scope scope(watch_, "forming a group of " + std::to_string(order.world_size) + " ranks");
-    m.control = join_control(order);
+    m.control = join_control(order, link_, options_.timeout_s);
     harness::Settings own = settings_;
     own.device = backend->device_kind() == DeviceKind::cpu ? Device::cpu() : Device::cuda(order.device);
     m.session = std::make_unique<harness::Session>(own);
@@ -172,6 +181,7 @@ class Rank {
     context.local_rank = m.order.local_rank;
     context.local_size = m.order.local_size;
     context.hosts = m.order.hosts;
+    context.host_address = m.order.address;
     context.device = m.session->context().device();
     context.control = m.control.get();
     context.options = options_;
@@ -196,16 +206,17 @@ std::string fault_text(const CollectiveError& error) {
 }  // namespace
 
 std::string GroupOrder::text() const {
-  return fmt::format("{} {} {} {} {} {} {} {}", backend, rank, world_size, local_rank, local_size, hosts, device,
-                     control);
+  return fmt::format("{} {} {} {} {} {} {} {} {}", backend, rank, world_size, local_rank, local_size, hosts, device,
+                     address.empty() ? "-" : address, control);
 }
 
 GroupOrder GroupOrder::parse(const std::string& text) {
   GroupOrder order;
   std::istringstream words(text);
   words >> order.backend >> order.rank >> order.world_size >> order.local_rank >> order.local_size >> order.hosts >>
-      order.device;
+      order.device >> order.address;
   if (!words || words.get() != ' ') throw std::runtime_error("no order of a group: " + text);
+  if (order.address == "-") order.address.clear();
   std::getline(words, order.control);
   return order;
 }

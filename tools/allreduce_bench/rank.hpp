@@ -13,7 +13,10 @@ namespace warpmeter::allreduce_bench {
 struct GroupOrder {
   std::string backend;
   int rank = 0, world_size = 1, local_rank = 0, local_size = 1, hosts = 1;
-  std::string control;  ///< where the ranks' control group is: "shm PATH" or "tcp HOST PORT"
+  /// Where the ranks' control group is: "shm PATH"; "listen FD" for rank 0 of several hosts, "tcp PORT" at rank 0's
+  /// host for the others.
+  std::string control;
+  std::string address;  ///< of the rank's host as the others reach it; empty on one host
   int device = 0;       ///< number of its GPU
 
   [[nodiscard]] std::string text() const;

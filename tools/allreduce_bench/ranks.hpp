@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include "kernels/collectives/tcp_control.hpp"
 #include "tools/allreduce_bench/link.hpp"
 
 namespace warpmeter::allreduce_bench {
@@ -24,6 +26,7 @@ class Ranks {
     std::string host;  ///< its name
     std::string boot;  ///< tells hosts of one name apart
     int local_rank = 0;
+    std::string address;  ///< of its host as the others reach it; empty where all are on one
   };
   [[nodiscard]] std::vector<Member>& members() noexcept { return members_; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
@@ -38,6 +41,8 @@ class Ranks {
   virtual void quit() = 0;
   /// The processes are others for every group, or the same.
   [[nodiscard]] virtual bool reusable() const = 0;
+  /// After kill() a thread of this process may still be in a library: leave by _exit().
+  [[nodiscard]] virtual bool stuck_here() const { return false; }
 
  protected:
   Ranks() = default;
@@ -63,6 +68,17 @@ struct Hello {
 /// reason when they do not all come within `timeout_s`.
 [[nodiscard]] std::unique_ptr<Ranks> start_ranks(int world_size, bool by_mpirun, const std::vector<std::string>& argv,
                                                  double timeout_s);
+
+/// Ranks that a launcher has started, seen from rank 0: itself, in a thread that `be_rank_0` is called in, and those
+/// that come to `listener` and know `secret` within `timeout_s`. Throws DeviceError that names those that have not
+/// come.
+[[nodiscard]] std::unique_ptr<Ranks> join_ranks(int world_size, const collectives::TcpListener& listener,
+                                                const std::string& where, const std::string& secret, double timeout_s,
+                                                std::function<void(Link)> be_rank_0);
+
+/// The other side: the link of rank `rank` to rank 0, which listens at one of `hosts`.
+[[nodiscard]] Link link_to_rank_0(int rank, const std::vector<std::string>& hosts, int port, const std::string& secret,
+                                  double timeout_s);
 
 /// In a process that start_ranks() has started: the link to the leader, the hello said. nullopt in any other process.
 [[nodiscard]] std::optional<Link> link_of_started_rank();

@@ -1,6 +1,7 @@
 #include "kernels/transformer/model.hpp"
 
 #include <cmath>
+#include <cstddef>
 
 #include "kernels/layers/cross_entropy.hpp"
 #include "kernels/layers/elementwise.hpp"
@@ -462,6 +463,11 @@ layers::StepState Model::step_state() const {
 
 void Model::set_step_state(const layers::StepState& state) {
   impl_->to_device(impl_->state.data(), &state, sizeof(state));
+}
+
+void Model::set_learning_rate(float learning_rate) {
+  const std::size_t offset = offsetof(StepState, learning_rate);
+  impl_->to_device(static_cast<char*>(impl_->state.data()) + offset, &learning_rate, sizeof(learning_rate));
 }
 
 Memory& Model::memory() {

@@ -71,6 +71,8 @@ class Model {
   /// Waits.
   [[nodiscard]] layers::StepState step_state() const;
   void set_step_state(const layers::StepState& state);
+  /// Of the steps from now on; those recorded in a graph follow it too.
+  void set_learning_rate(float learning_rate);
 
   [[nodiscard]] Memory& memory();
   /// Told of every operation from now on; null: nobody.

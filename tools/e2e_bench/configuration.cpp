@@ -110,6 +110,7 @@ transformer::ModelOptions Configuration::options(Device device) const {
   options.batch = batch;
   options.context = context;
   options.adamw.definition = adamw;
+  options.learning_rate = static_cast<float>(learning_rate);
   return options;
 }
 
@@ -158,6 +159,20 @@ void add_options(OptionTable& table) {
   graph.negation = "--no-graph";
   graph.default_note = "on with fused on CUDA";
   table.add(graph);
+  OptionSpec steps = row_option(
+      "--train-steps", "N", "", "a whole number from 1 to 1000000",
+      "Instead of timing phases train so many steps on tokens of a fixed random Markov source, whose entropy is the "
+      "least loss that can be reached, and report the loss curve.",
+      "--train-steps 300");
+  steps.group = "Training";
+  table.add(steps);
+  OptionSpec rate = row_option("--learning-rate", "X", "", "a number from 0 to 1",
+                               "AdamW's learning rate: the highest, between a short warm-up and a cosine's end, with "
+                               "--train-steps.",
+                               "--learning-rate 0.003");
+  rate.group = "Training";
+  rate.default_note = "0.01 with --train-steps, else 0.001";
+  table.add(rate);
   table.add_presets(presets());
   table.add_examples({
       "e2e_bench --size tiny",
@@ -165,6 +180,7 @@ void add_options(OptionTable& table) {
       "e2e_bench --size small,medium --precision fp32,bf16 --structure all --wide",
       "e2e_bench --size xl --context 128:1024:x2 --mode forward,train_step --precision bf16",
       "e2e_bench --preset notes --memory-limit 24GiB",
+      "e2e_bench --size tiny --precision fp32,bf16,fp16 --train-steps 300",
   });
 }
 
@@ -188,6 +204,10 @@ std::vector<Configuration> expand(const OptionTable& table, const harness::Setti
   base.modes = {wanted("forward"), wanted("forward_backward"), wanted("train_step")};
   base.adamw =
       table.word("--adamw", kDefinitions) == "torch" ? layers::AdamwDefinition::torch : layers::AdamwDefinition::course;
+
+  if (table.has("--train-steps")) base.train_steps = table.integer("--train-steps", 1, 1'000'000);
+  base.learning_rate = base.train_steps != 0 ? 0.01 : 0.001;
+  if (table.has("--learning-rate")) base.learning_rate = table.number("--learning-rate", 0, 1);
 
   std::vector<std::pair<std::string, ModelConfig>> models;
   for (const std::string& name : sizes) {
@@ -244,7 +264,7 @@ std::vector<Configuration> expand(const OptionTable& table, const harness::Setti
 
 std::vector<std::string> row_keys() {
   return {"size",  "precision", "structure", "attention", "recompute",  "graph",     "adamw", "mode",
-          "batch", "context",   "d_model",   "d_ff",      "num_layers", "num_heads", "vocab"};
+          "batch", "context",   "d_model",   "d_ff",      "num_layers", "num_heads", "vocab", "train_steps"};
 }
 
 reports::Object describe(const Configuration& c) {
@@ -264,6 +284,7 @@ reports::Object describe(const Configuration& c) {
   object.set("num_layers", c.model.layers);
   object.set("num_heads", c.model.heads);
   object.set("vocab", c.model.vocab);
+  if (c.train_steps != 0) object.set("train_steps", c.train_steps);
   return object;
 }
 
@@ -283,6 +304,7 @@ std::vector<std::pair<std::string, std::string>> option_values(const Configurati
   for (const Dimension& dimension : kDimensions) {
     values.emplace_back(dimension.option, custom ? std::to_string(c.model.*dimension.field) : "");
   }
+  values.emplace_back("--train-steps", c.train_steps != 0 ? std::to_string(c.train_steps) : "");
   values.emplace_back("--graph", !transformer::Graph::supported(device) ? "" : c.graph ? "true" : "false");
   return values;
 }

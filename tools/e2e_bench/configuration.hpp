@@ -28,6 +28,8 @@ struct Configuration {
   layers::AdamwDefinition adamw = layers::AdamwDefinition::torch;
   std::int64_t batch = 4, context = 256;
   Modes modes;
+  std::int64_t train_steps = 0;  ///< 0: phases are timed instead
+  double learning_rate = 1e-3;
 
   [[nodiscard]] std::string mode_text() const;
   [[nodiscard]] const attention::Implementation* implementation(Device device) const;

@@ -4,6 +4,7 @@
 
 #include "tools/e2e_bench/configuration.hpp"
 #include "tools/e2e_bench/model_case.hpp"
+#include "tools/e2e_bench/training_case.hpp"
 
 namespace warpmeter::e2e_bench {
 
@@ -42,7 +43,11 @@ std::vector<std::unique_ptr<harness::Case>> ModelTool::cases(const harness::Opti
                                                              const harness::Settings& settings) const {
   std::vector<std::unique_ptr<harness::Case>> cases;
   for (Configuration& configuration : expand(table, settings)) {
-    cases.push_back(std::make_unique<ModelCase>(std::move(configuration), settings.device));
+    if (configuration.train_steps != 0) {
+      cases.push_back(std::make_unique<TrainingCase>(std::move(configuration), settings.device));
+    } else {
+      cases.push_back(std::make_unique<ModelCase>(std::move(configuration), settings.device));
+    }
   }
   return cases;
 }
@@ -50,9 +55,10 @@ std::vector<std::unique_ptr<harness::Case>> ModelTool::cases(const harness::Opti
 reports::TableLayout ModelTool::layout() const {
   reports::TableLayout layout;
   layout.group_by = {"precision", "structure", "context"};
-  layout.columns = {"size",       "d_model", "d_ff",      "num_layers",       "num_heads",
-                    "parameters", "fwd_s",   "fwd_bwd_s", "fwd_peak_mem_mib", "train_peak_mem_mib",
-                    "status"};
+  layout.columns = {"size",        "d_model",    "d_ff",        "num_layers",       "num_heads",
+                    "parameters",  "fwd_s",      "fwd_bwd_s",   "fwd_peak_mem_mib", "train_peak_mem_mib",
+                    "train_steps", "entropy",    "first_loss",  "final_loss",       "loss_over_entropy",
+                    "updates",     "training_s", "curve_steps", "curve_losses",     "status"};
   layout.headings = {{"size", "Size"},
                      {"parameters", "Parameters"},
                      {"fwd_s", "Forward (s)"},

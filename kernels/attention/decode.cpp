@@ -76,6 +76,14 @@ void flash_decode(const Context& context, const DecodeProblem& problem, const Kv
 #endif
 }
 
+bool decodes_on_cuda() noexcept {
+#if WARPMETER_CUDA_DECODE
+  return true;
+#else
+  return false;
+#endif
+}
+
 double decode_flops(const DecodeProblem& problem, const KvView& view) {
   double pairs = 0;
   for (const std::int64_t length : view.host_lengths) {

@@ -73,6 +73,9 @@ struct DecodePlan {
 void flash_decode(const Context& context, const DecodeProblem& problem, const KvView& view, const DecodePlan& plan,
                   const ConstOperand& q, const Operand& o, float* lse);
 
+/// Whether this build decodes on CUDA devices.
+[[nodiscard]] bool decodes_on_cuda() noexcept;
+
 /// The usual case in one call.
 inline void flash_decode(const Context& context, const DecodeProblem& problem, const KvView& view,
                          const ConstOperand& q, const Operand& o, float* lse) {

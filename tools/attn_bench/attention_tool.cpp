@@ -3,6 +3,8 @@
 #include "kernels/attention/registry.hpp"
 #include "tools/attn_bench/attention_case.hpp"
 #include "tools/attn_bench/configuration.hpp"
+#include "tools/attn_bench/decode_case.hpp"
+#include "tools/attn_bench/modes.hpp"
 
 namespace warpmeter::attn_bench {
 
@@ -33,12 +35,25 @@ std::string AttentionTool::list(const harness::OptionTable& /*table*/) const {
       text += "  " + pad(implementation->name(), 16) + pad(implementation->dtypes(), 22) +
               std::string(implementation->description()) + "\n";
     }
+    if (kind == DeviceKind::cpu || attention::decodes_on_cuda()) {
+      text += "  " + pad("flash_decode", 16) + pad("fp32,bf16,fp16", 22) +
+              "--mode decode: keys dealt to parallel streams, the results merged\n";
+    }
   }
   return text;
 }
 
 std::vector<std::unique_ptr<harness::Case>> AttentionTool::cases(const harness::OptionTable& table,
                                                                  const harness::Settings& settings) const {
+  check_mode_options(table);
+  if (mode_of(table) == Mode::decode) {
+    const auto shared = std::make_shared<DecodeShared>();
+    std::vector<std::unique_ptr<harness::Case>> decoding;
+    for (DecodeConfiguration& configuration : expand_decode(table, settings)) {
+      decoding.push_back(std::make_unique<DecodeCase>(std::move(configuration), settings.device, shared));
+    }
+    return decoding;
+  }
   const auto references = std::make_shared<ReferenceCache>();
   std::vector<std::unique_ptr<harness::Case>> cases;
   for (Configuration& configuration : expand(table, settings)) {
@@ -67,6 +82,18 @@ reports::TableLayout AttentionTool::layout() const {
 
 std::vector<std::string> AttentionTool::row_keys() const {
   return attention_row_keys();
+}
+
+std::string AttentionTool::preset_for(const harness::OptionTable& table, Device device) const {
+  return mode_of(table) == Mode::decode ? "decode" : default_preset(device);
+}
+
+reports::TableLayout AttentionTool::layout_for(const harness::OptionTable& table) const {
+  return mode_of(table) == Mode::decode ? decode_layout() : layout();
+}
+
+std::vector<std::string> AttentionTool::row_keys_for(const harness::OptionTable& table) const {
+  return mode_of(table) == Mode::decode ? decode_row_keys() : row_keys();
 }
 
 }  // namespace warpmeter::attn_bench

@@ -16,6 +16,9 @@ class AttentionTool : public harness::Tool {
                                                                   const harness::Settings& settings) const override;
   [[nodiscard]] reports::TableLayout layout() const override;
   [[nodiscard]] std::vector<std::string> row_keys() const override;
+  [[nodiscard]] std::string preset_for(const harness::OptionTable& table, Device device) const override;
+  [[nodiscard]] reports::TableLayout layout_for(const harness::OptionTable& table) const override;
+  [[nodiscard]] std::vector<std::string> row_keys_for(const harness::OptionTable& table) const override;
 };
 
 }  // namespace warpmeter::attn_bench

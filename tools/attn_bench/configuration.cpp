@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "kernels/attention/registry.hpp"
+#include "tools/attn_bench/modes.hpp"
 #include "tools/attn_bench/presets.hpp"
 
 namespace warpmeter::attn_bench {
@@ -50,15 +51,20 @@ std::string Configuration::passes() const {
 }
 
 void add_options(OptionTable& table) {
+  add_mode_options(table);
   const std::string lengths = "whole numbers from 1: a list or range such as 256,1024 or 256:16384:x2";
-  table.add(row_option("--impl", "NAMES", "naive,fused,flash", joined_names() + ", or all",
+  table.add(row_option("--impl", "NAMES", "naive,fused,flash", joined_names() + ",flash_decode (--mode decode), or all",
                        "Implementations to compare; --list says what each supports here.", "--impl naive,flash"));
   table.add(row_option("--pass", "NAMES", "fwd,bwd", "fwd, bwd, or fwd,bwd",
                        "Passes to time. The backward needs a forward, which then runs untimed.", "--pass fwd"));
   table.add(row_option("--batch", "LIST", "8", lengths, "Batch size.", "--batch 1,8"));
-  OptionSpec tokens = row_option("--tokens", "LIST", "", lengths,
-                                 "Tokens in all, instead of --batch: the batch is tokens / seq_len.", "--tokens 16384");
+  OptionSpec tokens =
+      row_option("--tokens", "LIST", "", lengths,
+                 "Tokens in all, instead of --batch: the batch is tokens / seq_len. Decoding: query tokens of "
+                 "a sequence, beside --batch.",
+                 "--tokens 16384");
   tokens.excludes = {"--batch"};
+  tokens.excludes_while = {"--mode", "train"};
   table.add(tokens);
   table.add(
       row_option("--heads", "LIST", "1", lengths + ", each dividing every --d-model", "Query heads.", "--heads 16"));
@@ -91,6 +97,7 @@ void add_options(OptionTable& table) {
       "attn_bench --impl naive,flash --seq-len 256:4096:x2 --d-model 64 -o result.json",
       "attn_bench --preset fa_grid --impl flash,cudnn --wide",
       "attn_bench --heads 32 --kv-heads 8 --d-model 4096 --seq-len 1 --kv-len 1024:32768:x2 --pass fwd --dtype bf16",
+      "attn_bench --mode decode --kv-len 1024:32768:x2 --heads 8 --d-model 512",
       "attn_bench --memory-limit 24GiB --preset notes --format jsonl",
   });
 }

@@ -158,6 +158,8 @@ void OptionTable::Impl::resolve_exclusions(std::vector<Entry>& result) const {
     return is_flag(specs[at]) ? specs[at].name : fmt::format("{} {}", specs[at].name, result[at].text());
   };
   for (std::size_t at = 0; at < specs.size(); ++at) {
+    const auto& [decider, text] = specs[at].excludes_while;
+    if (!decider.empty() && result[index(decider)].text() != text) continue;
     for (const std::string& name : specs[at].excludes) {
       const std::size_t other = index(name);
       const OptionSource mine = result[at].source;

@@ -37,6 +37,8 @@ struct OptionSpec {
   /// Options that ask for the contrary (--steps against --max-time). Named equally strongly by the user they are a
   /// usage error that names both; else the one from the stronger source stays and the other falls back to its default.
   std::vector<std::string> excludes{};
+  /// When set, `excludes` holds only while that option has that text: {"--mode", "train"}.
+  std::pair<std::string, std::string> excludes_while{};
   /// Shown as the default in help where default_text alone does not say it ("cold on GPUs, hot on the CPU").
   std::string default_note{};
 };

@@ -62,7 +62,8 @@ void require_something_supported(const std::vector<std::unique_ptr<Case>>& cases
           : fmt::format("nothing to measure: none of {} configurations can run; the first: {}", cases.size(), *first));
 }
 
-reports::Document make_document(const Tool& tool, const Session& session, int argc, const char* const* argv) {
+reports::Document make_document(const Tool& tool, const OptionTable& table, const Session& session, int argc,
+                                const char* const* argv) {
   reports::Document document;
   document.tool = tool.name();
   document.version = version_object();
@@ -71,7 +72,7 @@ reports::Document make_document(const Tool& tool, const Session& session, int ar
   document.device = device_object(session.settings().device, session.device_properties());
   document.libraries = libraries_object();
   document.settings = describe(session.settings());
-  document.row_keys = tool.row_keys();
+  document.row_keys = tool.row_keys_for(table);
   return document;
 }
 
@@ -126,7 +127,7 @@ int print_dry_run(Session& session, const Tool& tool, const OptionTable& table,
   reports::WriterOptions options;
   options.columns = dry_run_columns(document);
   if (!settings.columns.empty()) {
-    std::vector<std::string> accepted = reports::column_names(tool.layout(), tool.row_keys());
+    std::vector<std::string> accepted = reports::column_names(tool.layout_for(table), tool.row_keys_for(table));
     accepted.insert(accepted.end(), options.columns.begin(), options.columns.end());
     check_columns(settings.columns, accepted);
     options.columns = settings.columns;
@@ -163,11 +164,11 @@ int run(const Tool& tool, int argc, const char* const* argv) {
   Session session(settings);
   if (settings.isolated_child_fd >= 0) return run_child(session, table, tool.name(), cases);
 
-  reports::Document document = make_document(tool, session, argc, argv);
+  reports::Document document = make_document(tool, table, session, argc, argv);
   if (settings.dry_run) return print_dry_run(session, tool, table, cases, std::move(document));
 
-  check_columns(settings.columns, reports::column_names(tool.layout(), tool.row_keys()));
-  Sweep::Options options{tool.name(), {"/proc/self/exe"}, tool.layout(), tool.row_keys(), ""};
+  check_columns(settings.columns, reports::column_names(tool.layout_for(table), tool.row_keys_for(table)));
+  Sweep::Options options{tool.name(), {"/proc/self/exe"}, tool.layout_for(table), tool.row_keys_for(table), ""};
   if (settings.device_was_auto) {
     options.greeting = fmt::format("device {}", describe_device(settings.device, session.device_properties()));
   }
@@ -189,7 +190,7 @@ OptionTable parse_command_line(const Tool& tool, int argc, const char* const* ar
   } catch (const std::invalid_argument&) {
     // Not there: --help and the like still work, and read_settings says what is wrong.
   }
-  table.set_default_preset(tool.default_preset(device));
+  table.set_default_preset(tool.preset_for(table, device));
   table.parse(argc, argv);
   return table;
 }

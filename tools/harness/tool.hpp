@@ -32,6 +32,13 @@ class Tool {
                                                                  const Settings& settings) const = 0;
   [[nodiscard]] virtual reports::TableLayout layout() const = 0;
   [[nodiscard]] virtual std::vector<std::string> row_keys() const = 0;
+
+  // The same for a tool that makes several kinds of table and whose options say which.
+  [[nodiscard]] virtual std::string preset_for(const OptionTable& /*table*/, Device device) const {
+    return default_preset(device);
+  }
+  [[nodiscard]] virtual reports::TableLayout layout_for(const OptionTable& /*table*/) const { return layout(); }
+  [[nodiscard]] virtual std::vector<std::string> row_keys_for(const OptionTable& /*table*/) const { return row_keys(); }
 };
 
 /// The options that the arguments stand for, with the preset that is in force on this device. Throws UsageError.

@@ -129,6 +129,79 @@ class Tables(unittest.TestCase):
         self.assertEqual(errors[0], errors[1])
 
 
+class Decode(unittest.TestCase):
+    DECODE = ["--mode", "decode", "--device", "cpu", "--steps", "2", "--warmup", "1"]
+
+    def test_markdown_columns(self):
+        result = run(*self.DECODE, "--kv-len", "300,700")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        headings = [line for line in result.stdout.splitlines() if line.startswith("| kv_len")]
+        self.assertEqual(len(headings), 2)  # naive, flash_decode
+        self.assertEqual(
+            [cell.strip() for cell in headings[1].strip("|\n ").split("|")],
+            ["kv_len", "splits_used", "decode_ms", "tokens_per_s", "decode_gbps", "read_share", "max_abs_error",
+             "max_rel_error", "merge_difference", "speedup", "status"])
+
+    def test_rows_are_right_and_repeatable(self):
+        doc, result = document(*self.DECODE, "--kv-len", "300", "--kv-heads", "2", "--tokens", "2", "--batch", "3",
+                               "--dtype", "fp32,bf16", "--merge", "tree,lse,two_pass,sequential", "--page-size", "0,32")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(len(doc["rows"]), 2 * (1 + 4 * 2))
+        pairs = 299 + 300
+        for row in doc["rows"]:
+            self.assertEqual((row["status"], row["nan_count"], row["inf_count"]), ("ok", 0, 0), row)
+            self.assertEqual(row["decode_flops"], 4 * 3 * 8 * pairs * 64)
+            element = 4 if row["dtype"] == "fp32" else 2
+            self.assertEqual(row["decode_bytes"],
+                             2 * 3 * 2 * 300 * 64 * element + 3 * 8 * 2 * (2 * 64 * element + 4))
+            self.assertLess(row["max_rel_error"], 1e-5 if row["dtype"] == "fp32" else 1e-2)
+            self.assertAlmostEqual(row["tokens_per_s"], 6e3 / row["decode_ms"], delta=1e-3 * row["tokens_per_s"])
+            self.assertIsNotNone(row["speedup"])
+            if row["impl"] == "flash_decode":
+                self.assertLess(row["merge_difference"], 1e-6 if row["dtype"] == "fp32" else 1e-2)
+        one = shlex.split(doc["rows"][-1]["rerun"])
+        again, result = document(*one[1:])
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(len(again["rows"]), 1)
+        for key in doc["row_keys"]:
+            self.assertEqual(again["rows"][0][key], doc["rows"][-1][key])
+
+    def test_large_values_stay_finite(self):
+        doc, result = document(*self.DECODE, "--preset", "notebook_stability", "--block", "16,256")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(sorted({row["value_range"] for row in doc["rows"]}), [1, 10, 50])
+        for row in doc["rows"]:
+            self.assertEqual((row["nan_count"], row["inf_count"]), (0, 0))
+            self.assertLess(row["max_rel_error"], 1e-5)
+
+    def test_schema(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/out.json"
+            run(*self.DECODE, "--kv-len", "64", "-o", path)
+            validator = SOURCE / "tests/reports/validate_schema.py"
+            python = os.environ.get("WARPMETER_SCHEMA_PYTHON", sys.executable)
+            result = subprocess.run([python, str(validator), path], capture_output=True, text=True, check=False)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def test_dry_run_predicts_the_peak(self):
+        arguments = [*self.DECODE, "--kv-len", "500", "--page-size", "16"]
+        predicted = document(*arguments, "--dry-run")[0]["rows"]
+        for row, plan in zip(document(*arguments)[0]["rows"], predicted):
+            self.assertLessEqual(row["decode_peak_mem_mib"], plan["decode_predicted_peak_mem_mib"] + 1e-9)
+            self.assertGreater(row["decode_peak_mem_mib"], 0.4 * plan["decode_predicted_peak_mem_mib"])
+
+    def test_options_of_other_modes_are_refused(self):
+        for arguments, words in ((["--mode", "decode", "--pass", "fwd"], ["--pass", "train"]),
+                                 (["--splits", "4"], ["--splits", "decode"]),
+                                 (["--mode", "decode", "--tokens", "9", "--kv-len", "8"], ["--tokens", "9"]),
+                                 (["--mode", "decoding"], ["--mode", "decode"])):
+            result = run("--device", "cpu", *arguments)
+            self.assertEqual(result.returncode, 2, result.stdout)
+            for word in words:
+                self.assertIn(word, result.stderr)
+            self.assertEqual(result.stdout, "")
+
+
 class BadInput(unittest.TestCase):
     CASES = [
         (["--seq-len", "0"], ["--seq-len", "0"]),

@@ -1,0 +1,186 @@
+#include "tools/attn_bench/decode_configuration.hpp"
+
+#include <algorithm>
+
+#include "kernels/attention/registry.hpp"
+#include "tools/harness/grammar.hpp"
+
+namespace warpmeter::attn_bench {
+
+namespace {
+
+using attention::Deal;
+using attention::Merge;
+using harness::OptionTable;
+using harness::UsageError;
+
+constexpr std::int64_t kMaxLength = (std::int64_t{1} << 31) - 1;
+constexpr std::int64_t kMaxCount = std::int64_t{1} << 24;
+
+std::vector<std::string_view> implementation_names() {
+  std::vector<std::string_view> names;
+  for (const std::string_view name : attention::known_implementation_names()) names.push_back(name);
+  names.push_back("flash_decode");
+  return names;
+}
+
+/// Whole numbers of which one may be the word auto (0).
+std::vector<std::int64_t> numbers_or_auto(const OptionTable& table, std::string_view name, std::int64_t low,
+                                          std::int64_t high) {
+  std::vector<std::int64_t> values;
+  const std::string text = table.text(name);
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', start), text.size());
+    const std::string word = text.substr(start, comma - start);
+    start = comma + 1;
+    if (word == "auto") {
+      values.push_back(0);
+      continue;
+    }
+    try {
+      for (const std::int64_t value : harness::parse_integer_list(word, low, high)) values.push_back(value);
+    } catch (const std::exception& problem) {
+      throw table.error(name, word, problem.what());
+    }
+  }
+  return values;
+}
+
+template <class Enum, std::size_t N>
+std::vector<Enum> named(const OptionTable& table, std::string_view option,
+                        const std::array<std::string_view, N>& names) {
+  std::vector<Enum> values;
+  for (const std::string& word : table.words(option, names, true)) {
+    values.push_back(static_cast<Enum>(std::find(names.begin(), names.end(), word) - names.begin()));
+  }
+  return values;
+}
+
+}  // namespace
+
+attention::AttentionProblem DecodeConfiguration::attention_problem() const {
+  attention::AttentionProblem p;
+  p.batch = batch;
+  p.num_heads = num_heads;
+  p.num_kv_heads = num_kv_heads;
+  p.seq_len = tokens;
+  p.kv_len = kv_len;
+  p.head_dim = head_dim;
+  p.dtype = dtype;
+  p.causal = true;
+  return p;
+}
+
+attention::KvCacheConfig DecodeConfiguration::cache() const {
+  attention::KvCacheConfig config;
+  config.sequences = batch;
+  config.num_kv_heads = num_kv_heads;
+  config.head_dim = head_dim;
+  config.capacity = kv_len;
+  config.dtype = storage_of(dtype);
+  config.page_size = page_size;
+  return config;
+}
+
+std::string DecodeConfiguration::problem_key() const {
+  return describe(attention_problem()) + " range " + std::to_string(value_range);
+}
+
+std::vector<DecodeConfiguration> expand_decode(const OptionTable& table, const harness::Settings& settings) {
+  const auto known = implementation_names();
+  const auto impls = table.words("--impl", known, true);
+  const auto d_models = table.integers("--d-model", 1, kMaxLength);
+  const bool by_head_dim = !table.text("--head-dim").empty();
+  const auto heads_or_dims =
+      by_head_dim ? table.integers("--head-dim", 1, 256) : table.integers("--heads", 1, kMaxCount);
+  std::vector<std::int64_t> kv_heads_list{0};
+  if (!table.text("--kv-heads").empty()) kv_heads_list = table.integers("--kv-heads", 1, kMaxCount);
+  const auto batches = table.integers("--batch", 1, kMaxCount);
+  if (table.text("--kv-len").empty()) throw table.error("--kv-len", "--mode decode wants the tokens in the cache");
+  const auto kv_lens = table.integers("--kv-len", 1, kMaxLength);
+  std::vector<std::int64_t> tokens_list{1};
+  if (!table.text("--tokens").empty()) tokens_list = table.integers("--tokens", 1, 4096);
+  const auto splits_list = numbers_or_auto(table, "--splits", 1, 1024);
+  const auto blocks = numbers_or_auto(table, "--block", 16, 4096);
+  const auto merges = named<Merge>(table, "--merge", attention::kMergeNames);
+  const auto deals = named<Deal>(table, "--deal", attention::kDealNames);
+  const auto pages = table.integers("--page-size", 0, 256);
+  const auto ranges = table.integers("--value-range", 0, 1'000'000);
+
+  std::vector<DecodeConfiguration> configurations;
+  const auto add = [&](DecodeConfiguration c) {
+    if (!c.flash_decode()) {
+      configurations.push_back(std::move(c));
+      return;
+    }
+    for (const Merge merge : merges) {
+      for (const Deal deal : deals) {
+        for (const std::int64_t splits : splits_list) {
+          for (const std::int64_t block : blocks) {
+            for (const std::int64_t page : pages) {
+              if (merge == Merge::sequential && splits > 1) continue;  // there is no such thing
+              c.options = {splits, block, merge, deal};
+              c.page_size = page;
+              if (const std::string reason = invalid_reason(c.cache()); !reason.empty()) {
+                throw table.error("--page-size", std::to_string(page), reason);
+              }
+              configurations.push_back(c);
+            }
+          }
+        }
+      }
+    }
+  };
+  for (const std::string& impl : impls) {
+    for (const DType dtype : settings.dtypes) {
+      for (const std::int64_t range : ranges) {
+        for (const std::int64_t d_model : d_models) {
+          for (const std::int64_t heads_or_dim : heads_or_dims) {
+            if (d_model % heads_or_dim != 0) {
+              throw table.error(by_head_dim ? "--head-dim" : "--heads",
+                                std::to_string(heads_or_dim) + " does not divide --d-model " + std::to_string(d_model));
+            }
+            DecodeConfiguration c;
+            c.impl = impl;
+            c.dtype = dtype;
+            c.value_range = range;
+            c.num_heads = by_head_dim ? d_model / heads_or_dim : heads_or_dim;
+            c.head_dim = d_model / c.num_heads;
+            if (c.head_dim > 256) {
+              throw table.error("--d-model", std::to_string(d_model) + " over " + std::to_string(c.num_heads) +
+                                                 " heads gives head_dim " + std::to_string(c.head_dim) +
+                                                 ", and head_dim is at most 256: raise --heads");
+            }
+            for (const std::int64_t kv_heads : kv_heads_list) {
+              c.num_kv_heads = kv_heads == 0 ? c.num_heads : kv_heads;
+              if (c.num_heads % c.num_kv_heads != 0) {
+                throw table.error("--kv-heads", std::to_string(c.num_kv_heads) + " does not divide the " +
+                                                    std::to_string(c.num_heads) + " query heads");
+              }
+              for (const std::int64_t batch : batches) {
+                c.batch = batch;
+                for (const std::int64_t tokens : tokens_list) {
+                  c.tokens = tokens;
+                  for (const std::int64_t kv_len : kv_lens) {
+                    if (tokens > kv_len) {
+                      throw table.error("--tokens", std::to_string(tokens) + " query tokens are more than --kv-len " +
+                                                        std::to_string(kv_len) + " holds");
+                    }
+                    c.kv_len = kv_len;
+                    if (const std::string reason = invalid_reason(c.attention_problem()); !reason.empty()) {
+                      throw UsageError("decoding " + describe(c.attention_problem()) + ": " + reason);
+                    }
+                    add(c);
+                  }
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return configurations;
+}
+
+}  // namespace warpmeter::attn_bench

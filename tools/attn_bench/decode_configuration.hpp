@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/attention/decode.hpp"
+#include "kernels/attention/problem.hpp"
+#include "tools/harness/option_table.hpp"
+#include "tools/harness/settings.hpp"
+
+namespace warpmeter::attn_bench {
+
+/// One row of --mode decode to be: `impl` is flash_decode or the name of an implementation of attention, which then
+/// runs as it is over the contiguous cache, seq_len its query tokens.
+struct DecodeConfiguration {
+  std::string impl;
+  std::int64_t batch = 1;
+  std::int64_t num_heads = 1;
+  std::int64_t num_kv_heads = 1;
+  std::int64_t head_dim = 64;
+  std::int64_t kv_len = 1;
+  std::int64_t tokens = 1;
+  DType dtype = DType::fp32;
+  std::int64_t value_range = 0;  ///< 0: normal values, else uniform in +- this
+  // Of flash_decode alone.
+  attention::DecodeOptions options;
+  std::int64_t page_size = 0;
+
+  [[nodiscard]] bool flash_decode() const { return impl == "flash_decode"; }
+  [[nodiscard]] std::int64_t d_model() const { return num_heads * head_dim; }
+  /// The same as whole attention: seq_len = tokens, causal.
+  [[nodiscard]] attention::AttentionProblem attention_problem() const;
+  [[nodiscard]] attention::DecodeProblem decode_problem() const { return {num_heads, tokens, dtype}; }
+  [[nodiscard]] attention::KvCacheConfig cache() const;
+  /// What decides the inputs, and what a result can be compared by.
+  [[nodiscard]] std::string problem_key() const;
+};
+
+/// The cross product of the options' lists; what flash_decode alone has is swept for it alone. Throws UsageError.
+[[nodiscard]] std::vector<DecodeConfiguration> expand_decode(const harness::OptionTable& table,
+                                                             const harness::Settings& settings);
+
+}  // namespace warpmeter::attn_bench

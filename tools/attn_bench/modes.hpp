@@ -1,0 +1,26 @@
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "tools/harness/option_table.hpp"
+
+namespace warpmeter::attn_bench {
+
+/// What is measured of attention: --mode.
+enum class Mode : std::uint8_t {
+  train,   ///< forwards and backwards of whole sequences
+  decode,  ///< the newest tokens over a KV cache
+};
+inline constexpr std::array<std::string_view, 2> kModeNames = {"train", "decode"};
+
+/// --mode and the options that belong to other modes than train.
+void add_mode_options(harness::OptionTable& table);
+
+[[nodiscard]] Mode mode_of(const harness::OptionTable& table);
+
+/// Throws UsageError for an option that the user named and the mode does not have: "--pass: not an option of --mode
+/// decode".
+void check_mode_options(const harness::OptionTable& table);
+
+}  // namespace warpmeter::attn_bench

@@ -64,7 +64,8 @@ class P2pCommunicator final : public Communicator {
   ~P2pCommunicator() override {
     try {
       const DeviceGuard guard(device_);
-      // A group that broke, or a rank on its way out of a failure, does not wait for the others.
+      // A group that broke, or a rank on its way out of a failure, does not
+      // wait for the others.
       if (std::uncaught_exceptions() == 0 && !session_->failed()) {
         WM_CUDA_CHECK(cudaDeviceSynchronize());
         control_.barrier();  // no kernel uses anyone's memory
@@ -117,7 +118,7 @@ void P2pCommunicator::meet_the_others(const RankContext& context) {
   const detail::Identity self = detail::own_identity();
   if (options_.small_max_bytes < 0) options_.small_max_bytes = default_small_max(world_size());
   const std::string shape = std::to_string(options_.max_blocks) + "/" + std::to_string(options_.bulk_blocks) + "/" +
-                            std::to_string(options_.small_max_bytes);
+                            std::to_string(options_.small_max_bytes) + "/" + std::to_string(options_.pull ? 1 : 0);
   const std::string gpu = pci_id(device_);
   const std::string mine = self.host + "\n" + std::to_string(self.pid) + "\n" + gpu + "\n" + shape;
   const std::vector<std::string> all = all_gather_bytes(control_, mine);
@@ -155,7 +156,8 @@ void P2pCommunicator::meet_the_others(const RankContext& context) {
     int index = -1;
     int reaches = 1;
     if (gpus[r] == gpu || cudaDeviceGetByPCIBusId(&index, gpus[r].c_str()) != cudaSuccess) {
-      (void)cudaGetLastError();  // not visible to this process: mapping its memory will tell
+      (void)cudaGetLastError();  // not visible to this process: mapping its
+                                 // memory will tell
       continue;
     }
     WM_CUDA_CHECK(cudaDeviceCanAccessPeer(&reaches, device_.index, index));
@@ -192,6 +194,7 @@ P2pCall P2pCommunicator::call_of(const Collective& c) const {
   call.layout = layout_;
   call.status = session_->status();
   call.timeout_ns = static_cast<std::uint64_t>(options_.timeout_s * 1e9);
+  call.may_pull = options_.pull;
   call.clear_mask = p2p::kClearMask;
   return call;
 }

@@ -64,8 +64,7 @@ class P2pCommunicator final : public Communicator {
   ~P2pCommunicator() override {
     try {
       const DeviceGuard guard(device_);
-      // A group that broke, or a rank on its way out of a failure, does not
-      // wait for the others.
+      // A group that broke, or a rank on its way out of a failure, does not wait for the others.
       if (std::uncaught_exceptions() == 0 && !session_->failed()) {
         WM_CUDA_CHECK(cudaDeviceSynchronize());
         control_.barrier();  // no kernel uses anyone's memory
@@ -156,8 +155,7 @@ void P2pCommunicator::meet_the_others(const RankContext& context) {
     int index = -1;
     int reaches = 1;
     if (gpus[r] == gpu || cudaDeviceGetByPCIBusId(&index, gpus[r].c_str()) != cudaSuccess) {
-      (void)cudaGetLastError();  // not visible to this process: mapping its
-                                 // memory will tell
+      (void)cudaGetLastError();  // not visible to this process: mapping its memory will tell
       continue;
     }
     WM_CUDA_CHECK(cudaDeviceCanAccessPeer(&reaches, device_.index, index));

@@ -3,24 +3,19 @@
 #include "kernels/collectives/cuda/p2p_block.hpp"
 #include "kernels/collectives/cuda/p2p_element.hpp"
 
-/// The bulk protocol. The blocks of one number on all ranks first tell each
-/// other where their arrays are (and that everything before this call on their
-/// streams is done); then, all ranks alike,
+/// The bulk protocol. The blocks of one number on all ranks first tell each other where their arrays are (and that
+/// everything before this call on their streams is done); then, all ranks alike,
 ///
-/// - direct, where all arrays that others must reach are shared: a rank owns a
-/// part of the elements, reads that part of
-///   every rank's input and writes the result into every rank's output.
-///   Reduce-scatter and all-gather in one pass, and in place right: nobody else
-///   touches these elements. Then they meet once more, so that no rank's next
-///   kernel comes before its peers have done with its memory.
-/// - staged, where not: in chunks through the arenas, everything pushed to its
-/// reader. Two sides of each stage, used in
-///   turn; a rank writes a side's chunk c once it has every peer's flag of
-///   chunk c - 1, sent after they had done with chunk c - 2.
+/// - direct, where all arrays that others must reach are shared: a rank owns a part of the elements, reads that part of
+///   every rank's input and writes the result into every rank's output. Reduce-scatter and all-gather in one pass, and
+///   in place right: nobody else touches these elements. Then they meet once more, so that no rank's next kernel comes
+///   before its peers have done with its memory.
+/// - staged, where not: in chunks through the arenas, everything pushed to its reader. Two sides of each stage, used in
+///   turn; a rank writes a side's chunk c once it has every peer's flag of chunk c - 1, sent after they had done with
+///   chunk c - 2.
 namespace warpmeter::collectives::p2p {
 
-/// What the other ranks have said of their arrays. In the block's shared
-/// memory.
+/// What the other ranks have said of their arrays. In the block's shared memory.
 struct Peers {
   char* input[kMaxRanks];
   char* output[kMaxRanks];
@@ -28,8 +23,8 @@ struct Peers {
   bool output_shared[kMaxRanks];
 };
 
-/// 48 bits of value under 16 of the call's number. Another call's word never
-/// passes for this one's: a slot is rewritten in every call.
+/// 48 bits of value under 16 of the call's number. Another call's word never passes for this one's: a slot is rewritten
+/// in every call.
 WM_P2P_FN std::uint64_t tagged(std::uint64_t value, std::uint32_t number) {
   return value << 16 | (number & 0xFFFFU);
 }
@@ -79,8 +74,8 @@ WM_P2P_FN bool exchange(Block<Cta>& block, std::uint32_t number, Peers& peers) {
   return block.cta.all(came);
 }
 
-/// The part of the elements that a rank owns, of an array that all have: equal
-/// parts in whole vectors, the last shorter.
+/// The part of the elements that a rank owns, of an array that all have: equal parts in whole vectors, the last
+/// shorter.
 WM_P2P_FN std::int64_t part_bytes(std::int64_t bytes, int world_size) {
   const std::int64_t each = (bytes + world_size - 1) / world_size;
   return (each + 15) / 16 * 16;
@@ -128,8 +123,7 @@ WM_P2P_FN void move_piece(const Route& route, const P2pCall& call, std::int64_t 
   }
 }
 
-/// kUnroll vectors of 16 bytes from every source under way at once. kSources 0:
-/// any number, four at a time.
+/// kUnroll vectors of 16 bytes from every source under way at once. kSources 0: any number, four at a time.
 template <class T, int kSources, int kUnroll, bool kWhole>
 WM_P2P_FN void move_vectors(const Route& route, const P2pCall& call, std::int64_t at, std::int64_t stride,
                             std::int64_t end) {
@@ -171,10 +165,9 @@ WM_P2P_FN void move_vectors(const Route& route, const P2pCall& call, std::int64_
   }
 }
 
-/// The whole grid's work on a route: whole vectors where all arrays lie alike
-/// to 16 bytes. Where not, the accesses of the arrays that others have are
-/// whole (the sources of reduce_scatter, the destinations of all_gather), and
-/// this rank's own are not.
+/// The whole grid's work on a route: whole vectors where all arrays lie alike to 16 bytes. Where not, the accesses of
+/// the arrays that others have are whole (the sources of reduce_scatter, the destinations of all_gather), and this
+/// rank's own are not.
 template <class T, int kSources, class Cta>
 WM_P2P_FN void move_route(const Route& route, const P2pCall& call, const Cta& cta) {
   constexpr int kUnroll = kSources == 0 ? 2 : kSources == 1 ? 8 : 4;
@@ -196,8 +189,7 @@ WM_P2P_FN void move_route(const Route& route, const P2pCall& call, const Cta& ct
   if (head > 0 && thread == threads - 1) move_piece<T>(route, call, 0, head, false, false);
   if (sources_aligned && destinations_aligned) {
     const std::int64_t end = head + (route.bytes - head) / 16 * 16;
-    // Neighbouring vectors by neighbouring threads of the grid: a short route
-    // still has work for all.
+    // Neighbouring vectors by neighbouring threads of the grid: a short route still has work for all.
     const std::int64_t stride = threads * 16;
     const std::int64_t tile = stride * kUnroll;
     for (; at < end; at += tile) {
@@ -221,9 +213,8 @@ WM_P2P_FN bool all_shared(const bool (&shared)[kMaxRanks], int world_size) {
   return all;
 }
 
-/// Whether two ranks out of place each read the other's whole input: as much
-/// over the link as in two shots, but reads alone, and nobody's output is
-/// written by another. The same answer on every rank.
+/// Whether two ranks out of place each read the other's whole input: as much over the link as in two shots, but reads
+/// alone, and nobody's output is written by another. The same answer on every rank.
 WM_P2P_FN bool pulls(const P2pCall& call, const Peers& peers) {
   if (!call.may_pull || call.world_size != 2 || call.kind != CollectiveKind::all_reduce) return false;
   return all_shared(peers.input_shared, 2) && peers.input[0] != peers.output[0] && peers.input[1] != peers.output[1];
@@ -244,8 +235,7 @@ WM_P2P_FN bool goes_directly(const P2pCall& call, const Peers& peers) {
   }
 }
 
-/// Filled by all threads with the same values, each in its own copy: no
-/// barrier, and constant indices where unrolled.
+/// Filled by all threads with the same values, each in its own copy: no barrier, and constant indices where unrolled.
 template <int kWorld>
 WM_P2P_FN Route direct_route(const P2pCall& call, const Peers& peers) {
   const int n = kWorld > 0 ? kWorld : call.world_size;
@@ -281,8 +271,7 @@ WM_P2P_FN Route direct_route(const P2pCall& call, const Peers& peers) {
   return route;
 }
 
-/// Stages are read and written by whole vectors: what lies behind the last
-/// element is never used.
+/// Stages are read and written by whole vectors: what lies behind the last element is never used.
 template <class Cta>
 WM_P2P_FN void copy_to_stage(const Cta& cta, char* stage, const char* source, std::int64_t bytes) {
   const bool aligned = is_aligned(source, 16);
@@ -306,8 +295,7 @@ WM_P2P_FN void staged(Block<Cta>& block) {
   const std::int64_t each = scatters || gathers ? call.bytes : part_bytes(call.bytes, n);
   const std::int64_t round = chunk * cta.blocks();
   const std::int64_t rounds = (each + round - 1) / round;
-  // Where rank r's part is in an array that has all of them, and how much of it
-  // is in this round's chunk.
+  // Where rank r's part is in an array that has all of them, and how much of it is in this round's chunk.
   const auto part_at = [&](int r) { return r * each; };
   const auto bytes_in = [&](int r, std::int64_t at) {
     const std::int64_t part = scatters || gathers            ? call.bytes

@@ -1,6 +1,5 @@
-// The device code of the p2p backend, compiled for the host: ranks are groups
-// of threads, a GPU's memory is the heap, its loads and stores are C++ atomics
-// of the same strength. Under ThreadSanitizer this is a check of the protocol's
+// The device code of the p2p backend, compiled for the host: ranks are groups of threads, a GPU's memory is the heap,
+// its loads and stores are C++ atomics of the same strength. Under ThreadSanitizer this is a check of the protocol's
 // ordering; the random pauses find schedules.
 
 #include <algorithm>
@@ -135,8 +134,7 @@ struct RankMemory {
   P2pStatus status = {};
 };
 
-/// Ranks as threads. run() does the steps on every rank in turn, as a stream
-/// would its kernels.
+/// Ranks as threads. run() does the steps on every rank in turn, as a stream would its kernels.
 class World {
  public:
   explicit World(int ranks, std::uint64_t seed) : layout_(ArenaLayout::of(ranks, kStageBytes)), seed_(seed) {
@@ -162,8 +160,7 @@ class World {
     }
   }
 
-  /// steps_of(rank): what it calls. Returns what was wrong, empty when all
-  /// results were right.
+  /// steps_of(rank): what it calls. Returns what was wrong, empty when all results were right.
   std::string run(const std::function<std::vector<Step>(int)>& steps_of, bool check = true) {
     std::vector<std::thread> threads;
     std::vector<std::unique_ptr<BlockBarrier>> blocks;
@@ -207,8 +204,7 @@ class World {
   char* output(const Step& s, int rank) {
     const auto bytes = s.count * static_cast<std::int64_t>(size_of(s.dtype));
     if (!s.in_place) {
-      // Not alike to the input: by another odd amount where the arrays are
-      // shifted.
+      // Not alike to the input: by another odd amount where the arrays are shifted.
       char* base = ranks_[static_cast<std::size_t>(rank)]->arrays.data() + kMaxRanks * kLargestBytes + 64;
       return base + (64 - reinterpret_cast<std::uintptr_t>(base) % 64) + static_cast<std::size_t>(s.shift) * 3;
     }
@@ -400,8 +396,8 @@ TEST_P(P2pProtocol, CountersWrapAndStalePacketsAreCleared) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, P2pProtocol, testing::Values(2, 3));
 
-// A large call's packets stay where small calls do not write. Once the flag's
-// 20 bits have come round, they must not pass for new ones.
+// A large call's packets stay where small calls do not write. Once the flag's 20 bits have come round, they must not
+// pass for new ones.
 TEST(P2pProtocolStale, PacketsOfALongGoneCallAreNotTaken) {
   World world(2, 5);
   world.clear_mask = 7;
@@ -414,8 +410,7 @@ TEST(P2pProtocolStale, PacketsOfALongGoneCallAreNotTaken) {
   std::vector<Step> steps = {large};
   for (int i = 0; i < 20; ++i) steps.push_back(small);
   ASSERT_EQ(world.run([&](int) { return steps; }), "");
-  world.age(0, 0, 0);  // as though so many calls had gone by that the first
-                       // one's number is the next
+  world.age(0, 0, 0);  // as though so many calls had gone by that the first one's number is the next
   world.late_rank = 1;
   EXPECT_EQ(world.run([&](int) { return std::vector<Step>{large}; }), "");
 }

@@ -1,13 +1,10 @@
-// p2p, nccl and auto beside each other in one group of processes, in turn and
-// back: in-stream time of single calls.
+// p2p, nccl and auto beside each other in one group of processes, in turn and back: in-stream time of single calls.
 //
-//   gpu_collectives_bench [--ranks 2] [--sizes 1024,65536,...] [--set
-//   main|blocks|small|nccl|memory] [--kind all_reduce]
+//   gpu_collectives_bench [--ranks 2] [--sizes 1024,65536,...] [--set main|blocks|small|nccl|memory] [--kind
+//   all_reduce]
 //
-// A sample is one call behind a barrier of the GPUs, so that nobody's arrival
-// is in it, between two events. The stream is kept busy while a batch is
-// enqueued. A sample's time is its slowest rank's. One JSON line a size and
-// contender.
+// A sample is one call behind a barrier of the GPUs, so that nobody's arrival is in it, between two events. The stream
+// is kept busy while a batch is enqueued. A sample's time is its slowest rank's. One JSON line a size and contender.
 
 #include <algorithm>
 #include <cstdint>
@@ -258,8 +255,7 @@ class Bench {
 Settings parse(int argc, char** argv) {
   Settings settings;
   std::string sizes =
-      "8,1024,16384,65536,262144,524288,1048576,2097152,"
-      "8388608,33554432,134217728,536870912,1073741824";
+      "8,1024,16384,65536,262144,524288,1048576,2097152,8388608,33554432,134217728,536870912,1073741824";
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string option = argv[i];
     const std::string value = argv[i + 1];

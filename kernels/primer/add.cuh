@@ -11,23 +11,17 @@ constexpr float kConstant = 10.0f;
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
-  return {
-      .formula = "y[i,j] = x[i,j] + 10",
-      .layout = "x, y (rows, cols)",
-      .sizes = {Size::rows, Size::cols},
-      .bench = {.rows = 4096, .cols = 4096},
-      .notes = {.rows = 1, .cols = 200},
-      .inputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}};
-          },
-      .outputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"y", {p.rows, p.cols}, p.dtype}};
-          },
-      .flops = [](const Problem& p) { return static_cast<double>(p.rows * p.cols); },
-      .reference = [](const Problem&, const HostTensors& in, int, std::int64_t i) { return in[0][i] + kConstant; },
-  };
+  Kernel kernel;
+  kernel.formula = "y[i,j] = x[i,j] + 10";
+  kernel.layout = "x, y (rows, cols)";
+  kernel.sizes = {Size::rows, Size::cols};
+  kernel.bench = {.rows = 4096, .cols = 4096};
+  kernel.notes = {.rows = 1, .cols = 200};
+  kernel.inputs = [](const Problem& p) { return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}}; };
+  kernel.outputs = [](const Problem& p) { return TensorSpecs{{"y", {p.rows, p.cols}, p.dtype}}; };
+  kernel.flops = [](const Problem& p) { return static_cast<double>(p.rows * p.cols); };
+  kernel.reference = [](const Problem&, const HostTensors& in, int, std::int64_t i) { return in[0][i] + kConstant; };
+  return kernel;
 }
 #endif
 

@@ -23,37 +23,31 @@ namespace warpmeter::primer::batched_matmul::WM_PRIMER_PART {
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
-  return {
-      .formula = "z[b,i,j] = sum_k x[b,i,k] * y[b,k,j]",
-      .layout = "x (batch, rows, inner), y (batch, inner, cols), z (batch, rows, cols)",
-      .sizes = {Size::batch, Size::rows, Size::cols, Size::inner},
-      .bench = {.rows = 4096, .cols = 4096, .inner = 4096},
-      .notes = {.batch = 4, .rows = 32, .cols = 32, .inner = 32},
-      .matrix_product = true,
-      .inputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"x", {p.batch, p.rows, p.inner}, p.dtype}, {"y", {p.batch, p.inner, p.cols}, p.dtype}};
-          },
-      .outputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"z", {p.batch, p.rows, p.cols}, p.dtype}};
-          },
-      .flops =
-          [](const Problem& p) {
-            return 2.0 * static_cast<double>(p.batch * p.rows * p.cols) * static_cast<double>(p.inner);
-          },
-      .reference =
-          [](const Problem& p, const HostTensors& in, int, std::int64_t at) {
-            const std::int64_t batch = at / p.cols / p.rows, col = at % p.cols;
-            double sum = 0;
-            for (std::int64_t k = 0; k < p.inner; ++k) {
-              sum += in[0][at / p.cols * p.inner + k] * in[1][(batch * p.inner + k) * p.cols + col];
-            }
-            return sum;
-          },
-      .reference_cost = [](const Problem& p) { return static_cast<double>(p.inner); },
-      .workspace_bytes = [](const Problem& p, Device device) { return cpu_matmul_workspace(p, device); },
+  Kernel kernel;
+  kernel.formula = "z[b,i,j] = sum_k x[b,i,k] * y[b,k,j]";
+  kernel.layout = "x (batch, rows, inner), y (batch, inner, cols), z (batch, rows, cols)";
+  kernel.sizes = {Size::batch, Size::rows, Size::cols, Size::inner};
+  kernel.bench = {.rows = 4096, .cols = 4096, .inner = 4096};
+  kernel.notes = {.batch = 4, .rows = 32, .cols = 32, .inner = 32};
+  kernel.matrix_product = true;
+  kernel.inputs = [](const Problem& p) {
+    return TensorSpecs{{"x", {p.batch, p.rows, p.inner}, p.dtype}, {"y", {p.batch, p.inner, p.cols}, p.dtype}};
   };
+  kernel.outputs = [](const Problem& p) { return TensorSpecs{{"z", {p.batch, p.rows, p.cols}, p.dtype}}; };
+  kernel.flops = [](const Problem& p) {
+    return 2.0 * static_cast<double>(p.batch * p.rows * p.cols) * static_cast<double>(p.inner);
+  };
+  kernel.reference = [](const Problem& p, const HostTensors& in, int, std::int64_t at) {
+    const std::int64_t batch = at / p.cols / p.rows, col = at % p.cols;
+    double sum = 0;
+    for (std::int64_t k = 0; k < p.inner; ++k) {
+      sum += in[0][at / p.cols * p.inner + k] * in[1][(batch * p.inner + k) * p.cols + col];
+    }
+    return sum;
+  };
+  kernel.reference_cost = [](const Problem& p) { return static_cast<double>(p.inner); };
+  kernel.workspace_bytes = [](const Problem& p, Device device) { return cpu_matmul_workspace(p, device); };
+  return kernel;
 }
 #endif
 

@@ -12,45 +12,37 @@ namespace warpmeter::primer::conv2d::WM_PRIMER_PART {
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
-  return {
-      .formula = "z[b,i,j] = sum_di,dj w[di,dj] * x[b,i+di,j+dj], 0 beyond the ends",
-      .layout = "x, z (batch, rows, cols), w (kernel_size, kernel_size)",
-      .sizes = {Size::batch, Size::rows, Size::cols, Size::kernel_size},
-      .bench = {.rows = 4096, .cols = 4096, .kernel_size = 3},
-      .notes = {.batch = 4, .rows = 8, .cols = 8, .kernel_size = 4},
-      .inputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"x", {p.batch, p.rows, p.cols}, p.dtype},
-                               {"w", {p.kernel_size, p.kernel_size}, p.dtype}};
-          },
-      .outputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"z", {p.batch, p.rows, p.cols}, p.dtype}};
-          },
-      .flops =
-          [](const Problem& p) {
-            const auto size = static_cast<double>(p.kernel_size);
-            return 2.0 * static_cast<double>(p.batch * p.rows * p.cols) * size * size;
-          },
-      .reference =
-          [](const Problem& p, const HostTensors& in, int, std::int64_t at) {
-            const std::int64_t row = at / p.cols % p.rows, col = at % p.cols;
-            double sum = 0;
-            for (std::int64_t di = 0; di < p.kernel_size && row + di < p.rows; ++di) {
-              for (std::int64_t dj = 0; dj < p.kernel_size && col + dj < p.cols; ++dj) {
-                sum += in[1][di * p.kernel_size + dj] * in[0][at + di * p.cols + dj];
-              }
-            }
-            return sum;
-          },
-      .reference_cost = [](const Problem& p) { return static_cast<double>(p.kernel_size * p.kernel_size); },
-      .workspace_bytes =
-          [](const Problem& p, Device device) {
-            // On the CPU the weights as floats.
-            return device.is_cpu() ? static_cast<std::size_t>(p.kernel_size * p.kernel_size) * sizeof(float) : 0;
-          },
-      .invalid = [](const Problem& p) { return std::string(p.kernel_size > 4096 ? "kernel_size above 4096" : ""); },
+  Kernel kernel;
+  kernel.formula = "z[b,i,j] = sum_di,dj w[di,dj] * x[b,i+di,j+dj], 0 beyond the ends";
+  kernel.layout = "x, z (batch, rows, cols), w (kernel_size, kernel_size)";
+  kernel.sizes = {Size::batch, Size::rows, Size::cols, Size::kernel_size};
+  kernel.bench = {.rows = 4096, .cols = 4096, .kernel_size = 3};
+  kernel.notes = {.batch = 4, .rows = 8, .cols = 8, .kernel_size = 4};
+  kernel.inputs = [](const Problem& p) {
+    return TensorSpecs{{"x", {p.batch, p.rows, p.cols}, p.dtype}, {"w", {p.kernel_size, p.kernel_size}, p.dtype}};
   };
+  kernel.outputs = [](const Problem& p) { return TensorSpecs{{"z", {p.batch, p.rows, p.cols}, p.dtype}}; };
+  kernel.flops = [](const Problem& p) {
+    const auto size = static_cast<double>(p.kernel_size);
+    return 2.0 * static_cast<double>(p.batch * p.rows * p.cols) * size * size;
+  };
+  kernel.reference = [](const Problem& p, const HostTensors& in, int, std::int64_t at) {
+    const std::int64_t row = at / p.cols % p.rows, col = at % p.cols;
+    double sum = 0;
+    for (std::int64_t di = 0; di < p.kernel_size && row + di < p.rows; ++di) {
+      for (std::int64_t dj = 0; dj < p.kernel_size && col + dj < p.cols; ++dj) {
+        sum += in[1][di * p.kernel_size + dj] * in[0][at + di * p.cols + dj];
+      }
+    }
+    return sum;
+  };
+  kernel.reference_cost = [](const Problem& p) { return static_cast<double>(p.kernel_size * p.kernel_size); };
+  kernel.workspace_bytes = [](const Problem& p, Device device) {
+    // On the CPU the weights as floats.
+    return device.is_cpu() ? static_cast<std::size_t>(p.kernel_size * p.kernel_size) * sizeof(float) : 0;
+  };
+  kernel.invalid = [](const Problem& p) { return std::string(p.kernel_size > 4096 ? "kernel_size above 4096" : ""); };
+  return kernel;
 }
 #endif
 

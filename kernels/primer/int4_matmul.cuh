@@ -33,42 +33,38 @@ std::int64_t groups(const Problem& p) {
 }
 
 Kernel describe() {
-  return {
-      .formula = "z[i,j] = sum_k s[i,k/g] * (w[i,k] - o[i,k/g]) * y[k,j], w and o in 4 bits, g = group_size",
-      .layout = "w (rows, inner/8), s (rows, inner/g), o (rows, inner/g/8), y (inner, cols), z (rows, cols)",
-      .sizes = {Size::rows, Size::cols, Size::inner, Size::group_size},
-      .bench = {.rows = 4096, .cols = 4096, .inner = 4096, .group_size = 128},
-      .notes = {.rows = 32, .cols = 32, .inner = 64, .group_size = 8},
-      .traffic = Traffic::read,
-      .matrix_product = true,
-      .inputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"w", {p.rows, (p.inner + 7) / 8}, DType::int32, Fill::bits},
-                               {"s", {p.rows, groups(p)}, p.dtype, Fill::positive},
-                               {"o", {p.rows, (groups(p) + 7) / 8}, DType::int32, Fill::bits},
-                               {"y", {p.inner, p.cols}, p.dtype}};
-          },
-      .outputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"z", {p.rows, p.cols}, p.dtype}};
-          },
-      .flops =
-          [](const Problem& p) { return 2.0 * static_cast<double>(p.rows * p.cols) * static_cast<double>(p.inner); },
-      .reference =
-          [](const Problem& p, const HostTensors& in, int, std::int64_t at) {
-            const std::int64_t row = at / p.cols, col = at % p.cols;
-            double sum = 0;
-            for (std::int64_t k = 0; k < p.inner; ++k) {
-              const std::int64_t group = k / p.group_size;
-              const int weight = in[0].nibble(row * ((p.inner + 7) / 8 * 8) + k);
-              const int offset = in[2].nibble(row * ((groups(p) + 7) / 8 * 8) + group);
-              sum += in[1][row * groups(p) + group] * (weight - offset) * in[3][k * p.cols + col];
-            }
-            return sum;
-          },
-      .reference_cost = [](const Problem& p) { return 2.0 * static_cast<double>(p.inner); },
-      .workspace_bytes = [](const Problem& p, Device device) { return cpu_matmul_workspace(p, device); },
+  Kernel kernel;
+  kernel.formula = "z[i,j] = sum_k s[i,k/g] * (w[i,k] - o[i,k/g]) * y[k,j], w and o in 4 bits, g = group_size";
+  kernel.layout = "w (rows, inner/8), s (rows, inner/g), o (rows, inner/g/8), y (inner, cols), z (rows, cols)";
+  kernel.sizes = {Size::rows, Size::cols, Size::inner, Size::group_size};
+  kernel.bench = {.rows = 4096, .cols = 4096, .inner = 4096, .group_size = 128};
+  kernel.notes = {.rows = 32, .cols = 32, .inner = 64, .group_size = 8};
+  kernel.traffic = Traffic::read;
+  kernel.matrix_product = true;
+  kernel.inputs = [](const Problem& p) {
+    return TensorSpecs{{"w", {p.rows, (p.inner + 7) / 8}, DType::int32, Fill::bits},
+                       {"s", {p.rows, groups(p)}, p.dtype, Fill::positive},
+                       {"o", {p.rows, (groups(p) + 7) / 8}, DType::int32, Fill::bits},
+                       {"y", {p.inner, p.cols}, p.dtype}};
   };
+  kernel.outputs = [](const Problem& p) { return TensorSpecs{{"z", {p.rows, p.cols}, p.dtype}}; };
+  kernel.flops = [](const Problem& p) {
+    return 2.0 * static_cast<double>(p.rows * p.cols) * static_cast<double>(p.inner);
+  };
+  kernel.reference = [](const Problem& p, const HostTensors& in, int, std::int64_t at) {
+    const std::int64_t row = at / p.cols, col = at % p.cols;
+    double sum = 0;
+    for (std::int64_t k = 0; k < p.inner; ++k) {
+      const std::int64_t group = k / p.group_size;
+      const int weight = in[0].nibble(row * ((p.inner + 7) / 8 * 8) + k);
+      const int offset = in[2].nibble(row * ((groups(p) + 7) / 8 * 8) + group);
+      sum += in[1][row * groups(p) + group] * (weight - offset) * in[3][k * p.cols + col];
+    }
+    return sum;
+  };
+  kernel.reference_cost = [](const Problem& p) { return 2.0 * static_cast<double>(p.inner); };
+  kernel.workspace_bytes = [](const Problem& p, Device device) { return cpu_matmul_workspace(p, device); };
+  return kernel;
 }
 #endif
 

@@ -101,18 +101,18 @@ struct Kernel {
   std::string_view formula;       ///< one line, with the operands' names
   std::string_view layout;        ///< one line: shapes of operands and results
   std::string_view pass = "fwd";  ///< "bwd" for a gradient
-  std::vector<Size> sizes;      ///< those that it has
-  Problem bench;                ///< sizes to measure where none are given
-  Problem notes;                ///< sizes of the notes' puzzle
+  std::vector<Size> sizes;        ///< those that it has
+  Problem bench;                  ///< sizes to measure where none are given
+  Problem notes;                  ///< sizes of the notes' puzzle
   Traffic traffic = Traffic::copy;
   /// It multiplies matrices: its 16-bit form is held against matrix units, and rounds what it multiplies to 16 bits.
   bool matrix_product = false;
 
-  TensorSpecs (*inputs)(const Problem&);
-  TensorSpecs (*outputs)(const Problem&);
-  double (*flops)(const Problem&);
+  TensorSpecs (*inputs)(const Problem&) = nullptr;
+  TensorSpecs (*outputs)(const Problem&) = nullptr;
+  double (*flops)(const Problem&) = nullptr;
   /// Element `index` of output `output` in fp64. Several threads call it.
-  double (*reference)(const Problem&, const HostTensors& in, int output, std::int64_t index);
+  double (*reference)(const Problem&, const HostTensors& in, int output, std::int64_t index) = nullptr;
   /// Steps of one reference element, about: large problems are checked in part.
   double (*reference_cost)(const Problem&) = nullptr;  ///< null: 1
   /// Scratch memory of a call. Null: none.

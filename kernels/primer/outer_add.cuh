@@ -11,24 +11,19 @@ namespace warpmeter::primer::outer_add::WM_PRIMER_PART {
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
-  return {
-      .formula = "z[i,j] = x[j] + y[i]",
-      .layout = "x (cols), y (rows), z (rows, cols)",
-      .sizes = {Size::rows, Size::cols},
-      .bench = {.rows = 4096, .cols = 4096},
-      .notes = {.rows = 90, .cols = 100},
-      .inputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"x", {p.cols}, p.dtype}, {"y", {p.rows}, p.dtype}};
-          },
-      .outputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"z", {p.rows, p.cols}, p.dtype}};
-          },
-      .flops = [](const Problem& p) { return static_cast<double>(p.rows * p.cols); },
-      .reference = [](const Problem& p, const HostTensors& in, int,
-                      std::int64_t i) { return in[0][i % p.cols] + in[1][i / p.cols]; },
+  Kernel kernel;
+  kernel.formula = "z[i,j] = x[j] + y[i]";
+  kernel.layout = "x (cols), y (rows), z (rows, cols)";
+  kernel.sizes = {Size::rows, Size::cols};
+  kernel.bench = {.rows = 4096, .cols = 4096};
+  kernel.notes = {.rows = 90, .cols = 100};
+  kernel.inputs = [](const Problem& p) { return TensorSpecs{{"x", {p.cols}, p.dtype}, {"y", {p.rows}, p.dtype}}; };
+  kernel.outputs = [](const Problem& p) { return TensorSpecs{{"z", {p.rows, p.cols}, p.dtype}}; };
+  kernel.flops = [](const Problem& p) { return static_cast<double>(p.rows * p.cols); };
+  kernel.reference = [](const Problem& p, const HostTensors& in, int, std::int64_t i) {
+    return in[0][i % p.cols] + in[1][i / p.cols];
   };
+  return kernel;
 }
 #endif
 

@@ -13,24 +13,19 @@ namespace warpmeter::primer::outer_mul_relu::WM_PRIMER_PART {
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
-  return {
-      .formula = "z[i,j] = max(x[j] * y[i], 0)",
-      .layout = "x (cols), y (rows), z (rows, cols)",
-      .sizes = {Size::rows, Size::cols},
-      .bench = {.rows = 4096, .cols = 4096},
-      .notes = {.rows = 90, .cols = 100},
-      .inputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"x", {p.cols}, p.dtype}, {"y", {p.rows}, p.dtype}};
-          },
-      .outputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"z", {p.rows, p.cols}, p.dtype}};
-          },
-      .flops = [](const Problem& p) { return 2.0 * static_cast<double>(p.rows * p.cols); },
-      .reference = [](const Problem& p, const HostTensors& in, int,
-                      std::int64_t i) { return std::max(in[0][i % p.cols] * in[1][i / p.cols], 0.0); },
+  Kernel kernel;
+  kernel.formula = "z[i,j] = max(x[j] * y[i], 0)";
+  kernel.layout = "x (cols), y (rows), z (rows, cols)";
+  kernel.sizes = {Size::rows, Size::cols};
+  kernel.bench = {.rows = 4096, .cols = 4096};
+  kernel.notes = {.rows = 90, .cols = 100};
+  kernel.inputs = [](const Problem& p) { return TensorSpecs{{"x", {p.cols}, p.dtype}, {"y", {p.rows}, p.dtype}}; };
+  kernel.outputs = [](const Problem& p) { return TensorSpecs{{"z", {p.rows, p.cols}, p.dtype}}; };
+  kernel.flops = [](const Problem& p) { return 2.0 * static_cast<double>(p.rows * p.cols); };
+  kernel.reference = [](const Problem& p, const HostTensors& in, int, std::int64_t i) {
+    return std::max(in[0][i % p.cols] * in[1][i / p.cols], 0.0);
   };
+  return kernel;
 }
 #endif
 

@@ -12,29 +12,23 @@ namespace warpmeter::primer::outer_mul_relu_backward::WM_PRIMER_PART {
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
-  return {
-      .formula = "dx[i,j] = dz[i,j] * y[i] where x[i,j] * y[i] > 0, else 0",
-      .layout = "x, dz, dx (rows, cols), y (rows)",
-      .pass = "bwd",
-      .sizes = {Size::rows, Size::cols},
-      .bench = {.rows = 4096, .cols = 4096},
-      .notes = {.rows = 90, .cols = 100},
-      .inputs =
-          [](const Problem& p) {
-            return TensorSpecs{
-                {"x", {p.rows, p.cols}, p.dtype}, {"y", {p.rows}, p.dtype}, {"dz", {p.rows, p.cols}, p.dtype}};
-          },
-      .outputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"dx", {p.rows, p.cols}, p.dtype}};
-          },
-      .flops = [](const Problem& p) { return 2.0 * static_cast<double>(p.rows * p.cols); },
-      .reference =
-          [](const Problem& p, const HostTensors& in, int, std::int64_t i) {
-            const double y = in[1][i / p.cols];
-            return in[0][i] * y > 0 ? in[2][i] * y : 0.0;
-          },
+  Kernel kernel;
+  kernel.formula = "dx[i,j] = dz[i,j] * y[i] where x[i,j] * y[i] > 0, else 0";
+  kernel.layout = "x, dz, dx (rows, cols), y (rows)";
+  kernel.pass = "bwd";
+  kernel.sizes = {Size::rows, Size::cols};
+  kernel.bench = {.rows = 4096, .cols = 4096};
+  kernel.notes = {.rows = 90, .cols = 100};
+  kernel.inputs = [](const Problem& p) {
+    return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}, {"y", {p.rows}, p.dtype}, {"dz", {p.rows, p.cols}, p.dtype}};
   };
+  kernel.outputs = [](const Problem& p) { return TensorSpecs{{"dx", {p.rows, p.cols}, p.dtype}}; };
+  kernel.flops = [](const Problem& p) { return 2.0 * static_cast<double>(p.rows * p.cols); };
+  kernel.reference = [](const Problem& p, const HostTensors& in, int, std::int64_t i) {
+    const double y = in[1][i / p.cols];
+    return in[0][i] * y > 0 ? in[2][i] * y : 0.0;
+  };
+  return kernel;
 }
 #endif
 

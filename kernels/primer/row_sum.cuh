@@ -11,30 +11,23 @@ namespace warpmeter::primer::row_sum::WM_PRIMER_PART {
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
-  return {
-      .formula = "y[i] = sum_j x[i,j]",
-      .layout = "x (rows, cols), y (rows)",
-      .sizes = {Size::rows, Size::cols},
-      .bench = {.rows = 4096, .cols = 4096},
-      .notes = {.rows = 4, .cols = 200},
-      .traffic = Traffic::read,
-      .inputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}};
-          },
-      .outputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"y", {p.rows}, p.dtype}};
-          },
-      .flops = [](const Problem& p) { return static_cast<double>(p.rows * p.cols); },
-      .reference =
-          [](const Problem& p, const HostTensors& in, int, std::int64_t row) {
-            double sum = 0;
-            for (std::int64_t j = 0; j < p.cols; ++j) sum += in[0][row * p.cols + j];
-            return sum;
-          },
-      .reference_cost = [](const Problem& p) { return static_cast<double>(p.cols); },
+  Kernel kernel;
+  kernel.formula = "y[i] = sum_j x[i,j]";
+  kernel.layout = "x (rows, cols), y (rows)";
+  kernel.sizes = {Size::rows, Size::cols};
+  kernel.bench = {.rows = 4096, .cols = 4096};
+  kernel.notes = {.rows = 4, .cols = 200};
+  kernel.traffic = Traffic::read;
+  kernel.inputs = [](const Problem& p) { return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}}; };
+  kernel.outputs = [](const Problem& p) { return TensorSpecs{{"y", {p.rows}, p.dtype}}; };
+  kernel.flops = [](const Problem& p) { return static_cast<double>(p.rows * p.cols); };
+  kernel.reference = [](const Problem& p, const HostTensors& in, int, std::int64_t row) {
+    double sum = 0;
+    for (std::int64_t j = 0; j < p.cols; ++j) sum += in[0][row * p.cols + j];
+    return sum;
   };
+  kernel.reference_cost = [](const Problem& p) { return static_cast<double>(p.cols); };
+  return kernel;
 }
 #endif
 

@@ -18,34 +18,29 @@ constexpr float kLog2e = 1.44269504f;  // exp(x) = 2^(x * log2(e))
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
-  return {
-      .formula = "y[i] = sum_j p[i,j] * v[j], p[i,j] = exp(q[i] * k[j]) / sum_l exp(q[i] * k[l])",
-      .layout = "q, y (rows), k, v (cols)",
-      .sizes = {Size::rows, Size::cols},
-      .bench = {.rows = 4096, .cols = 4096},
-      .notes = {.rows = 200, .cols = 200},
-      .inputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"q", {p.rows}, p.dtype}, {"k", {p.cols}, p.dtype}, {"v", {p.cols}, p.dtype}};
-          },
-      .outputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"y", {p.rows}, p.dtype}};
-          },
-      .flops = [](const Problem& p) { return 4.0 * static_cast<double>(p.rows) * static_cast<double>(p.cols); },
-      .reference =
-          [](const Problem& p, const HostTensors& in, int, std::int64_t i) {
-            double most = -HUGE_VAL, sum = 0, weighted = 0;
-            for (std::int64_t j = 0; j < p.cols; ++j) most = std::max(most, in[0][i] * in[1][j]);
-            for (std::int64_t j = 0; j < p.cols; ++j) {
-              const double term = std::exp(in[0][i] * in[1][j] - most);
-              sum += term;
-              weighted += term * in[2][j];
-            }
-            return weighted / sum;
-          },
-      .reference_cost = [](const Problem& p) { return 8.0 * static_cast<double>(p.cols); },
+  Kernel kernel;
+  kernel.formula = "y[i] = sum_j p[i,j] * v[j], p[i,j] = exp(q[i] * k[j]) / sum_l exp(q[i] * k[l])";
+  kernel.layout = "q, y (rows), k, v (cols)";
+  kernel.sizes = {Size::rows, Size::cols};
+  kernel.bench = {.rows = 4096, .cols = 4096};
+  kernel.notes = {.rows = 200, .cols = 200};
+  kernel.inputs = [](const Problem& p) {
+    return TensorSpecs{{"q", {p.rows}, p.dtype}, {"k", {p.cols}, p.dtype}, {"v", {p.cols}, p.dtype}};
   };
+  kernel.outputs = [](const Problem& p) { return TensorSpecs{{"y", {p.rows}, p.dtype}}; };
+  kernel.flops = [](const Problem& p) { return 4.0 * static_cast<double>(p.rows) * static_cast<double>(p.cols); };
+  kernel.reference = [](const Problem& p, const HostTensors& in, int, std::int64_t i) {
+    double most = -HUGE_VAL, sum = 0, weighted = 0;
+    for (std::int64_t j = 0; j < p.cols; ++j) most = std::max(most, in[0][i] * in[1][j]);
+    for (std::int64_t j = 0; j < p.cols; ++j) {
+      const double term = std::exp(in[0][i] * in[1][j] - most);
+      sum += term;
+      weighted += term * in[2][j];
+    }
+    return weighted / sum;
+  };
+  kernel.reference_cost = [](const Problem& p) { return 8.0 * static_cast<double>(p.cols); };
+  return kernel;
 }
 #endif
 

@@ -14,35 +14,31 @@ constexpr std::int64_t kMostParts = 1024;  // of the rows: what the workspace ha
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
-  return {
-      .formula = "dx[i,j] = w[j] * g[i], dw[j] = sum_i g[i] * x[i,j]",
-      .layout = "x, dx (rows, cols), w, dw (cols), g (rows)",
-      .pass = "bwd",
-      .sizes = {Size::rows, Size::cols},
-      .bench = {.rows = 4096, .cols = 4096},
-      .notes = {.rows = 90, .cols = 100},
-      .inputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}, {"w", {p.cols}, p.dtype}, {"g", {p.rows}, p.dtype}};
-          },
-      .outputs =
-          [](const Problem& p) {
-            return TensorSpecs{{"dx", {p.rows, p.cols}, p.dtype}, {"dw", {p.cols}, p.dtype}};
-          },
-      .flops = [](const Problem& p) { return 3.0 * static_cast<double>(p.rows * p.cols); },
-      .reference =
-          [](const Problem& p, const HostTensors& in, int output, std::int64_t i) {
-            if (output == 0) return in[1][i % p.cols] * in[2][i / p.cols];
-            double sum = 0;
-            for (std::int64_t row = 0; row < p.rows; ++row) sum += in[2][row] * in[0][row * p.cols + i];
-            return sum;
-          },
-      .reference_cost = [](const Problem& p) { return static_cast<double>(p.rows) / 8; },
-      .workspace_bytes =
-          [](const Problem& p, Device) {
-            return static_cast<std::size_t>(std::min(p.rows, kMostParts) * p.cols) * sizeof(float);
-          },
+  Kernel kernel;
+  kernel.formula = "dx[i,j] = w[j] * g[i], dw[j] = sum_i g[i] * x[i,j]";
+  kernel.layout = "x, dx (rows, cols), w, dw (cols), g (rows)";
+  kernel.pass = "bwd";
+  kernel.sizes = {Size::rows, Size::cols};
+  kernel.bench = {.rows = 4096, .cols = 4096};
+  kernel.notes = {.rows = 90, .cols = 100};
+  kernel.inputs = [](const Problem& p) {
+    return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}, {"w", {p.cols}, p.dtype}, {"g", {p.rows}, p.dtype}};
   };
+  kernel.outputs = [](const Problem& p) {
+    return TensorSpecs{{"dx", {p.rows, p.cols}, p.dtype}, {"dw", {p.cols}, p.dtype}};
+  };
+  kernel.flops = [](const Problem& p) { return 3.0 * static_cast<double>(p.rows * p.cols); };
+  kernel.reference = [](const Problem& p, const HostTensors& in, int output, std::int64_t i) {
+    if (output == 0) return in[1][i % p.cols] * in[2][i / p.cols];
+    double sum = 0;
+    for (std::int64_t row = 0; row < p.rows; ++row) sum += in[2][row] * in[0][row * p.cols + i];
+    return sum;
+  };
+  kernel.reference_cost = [](const Problem& p) { return static_cast<double>(p.rows) / 8; };
+  kernel.workspace_bytes = [](const Problem& p, Device) {
+    return static_cast<std::size_t>(std::min(p.rows, kMostParts) * p.cols) * sizeof(float);
+  };
+  return kernel;
 }
 #endif
 

@@ -18,7 +18,7 @@ void Executor::matmul(std::string_view name, const layers::MatmulProblem& proble
     if (is_16bit(problem.dtype)) path = ComputePath::half;
     if (problem.dtype == DType::tf32) path = ComputePath::tf32;
   }
-  run({name, OperationKind::matmul, problem.flops(), problem.bytes(), path, layer_},
+  run({name, OperationKind::matmul, problem.flops(), problem.bytes(), path, layer_, problem.out_dtype},
       [&] { matmul_->multiply(problem, a, b, c); });
 }
 
@@ -29,7 +29,7 @@ AttentionState Executor::attention_forward(const attention::Implementation& impl
   const attention::MemoryPlan plan = implementation.memory_plan(problem, for_backward);
   memory_->add_for_a_moment(MemoryKind::workspace, plan.forward_peak);
   run({"ATTENTION", OperationKind::attention, problem.forward_flops(), problem.forward_bytes(),
-       implementation.compute_path(problem, attention::Pass::forward), layer_},
+       implementation.compute_path(problem, attention::Pass::forward), layer_, storage_of(problem.dtype)},
       [&] { state.saved = implementation.forward(memory_->context(), problem, arguments, for_backward); });
   if (plan.saved != 0) state.charge = Charge(*memory_, MemoryKind::activations, plan.saved);
   return state;
@@ -41,7 +41,7 @@ void Executor::attention_backward(const attention::Implementation& implementatio
   const attention::MemoryPlan plan = implementation.memory_plan(problem, true);
   memory_->add_for_a_moment(MemoryKind::workspace, plan.backward_peak - plan.saved);
   run({"ATTENTION_BWD", OperationKind::attention, problem.backward_flops(), problem.backward_bytes(),
-       implementation.compute_path(problem, attention::Pass::backward), layer_},
+       implementation.compute_path(problem, attention::Pass::backward), layer_, storage_of(problem.dtype)},
       [&] { implementation.backward(memory_->context(), problem, arguments, state.saved.get()); });
 }
 

@@ -23,8 +23,41 @@ struct Operation {
   double flops = 0;
   double bytes = 0;  ///< least: inputs once, outputs once
   ComputePath path = ComputePath::fp32;
-  std::int64_t layer = -1;  ///< -1: outside the blocks
+  std::int64_t layer = -1;     ///< -1: outside the blocks
+  DType result = DType::fp32;  ///< of what it writes
 };
+
+/// The type of an operation's result; of what is handed on, where it writes several.
+template <class Arguments>
+[[nodiscard]] DType result_type(const Arguments& arguments) {
+  if constexpr (requires {
+                  arguments.gradient_dtype;
+                  arguments.d_table;
+                }) {
+    return arguments.gradient_dtype;
+  } else if constexpr (requires { arguments.weight_dtype; }) {
+    return arguments.weight_dtype;
+  } else if constexpr (requires {
+                         arguments.dtype;
+                         arguments.log_probabilities;
+                         arguments.d_logits;
+                       }) {
+    return arguments.dtype;
+  } else if constexpr (requires { arguments.dtype; }) {
+    // Losses, log-probabilities and norms of gradients are fp32 whatever they read.
+    constexpr bool kReads = requires {
+      arguments.lse;
+    }
+    || requires {
+      arguments.max_norm;
+    }
+    || (
+           requires { arguments.out; } && requires { arguments.logits; });
+    return kReads ? DType::fp32 : arguments.dtype;
+  } else {
+    return DType::fp32;
+  }
+}
 
 /// Is told of every operation, in the order of the stream.
 class OperationSink {
@@ -53,7 +86,7 @@ class Executor {
   template <class Arguments>
   void apply(std::string_view name, OperationKind kind, void (*function)(const Context&, const Arguments&),
              const Arguments& arguments) {
-    run({name, kind, arguments.flops(), arguments.bytes(), ComputePath::fp32, layer_},
+    run({name, kind, arguments.flops(), arguments.bytes(), ComputePath::fp32, layer_, result_type(arguments)},
         [&] { function(memory_->context(), arguments); });
   }
 

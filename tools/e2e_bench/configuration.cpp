@@ -159,6 +159,29 @@ void add_options(OptionTable& table) {
   graph.negation = "--no-graph";
   graph.default_note = "on with fused on CUDA";
   table.add(graph);
+  OptionSpec breakdown;
+  breakdown.name = "--breakdown";
+  breakdown.default_text = "false";
+  breakdown.help =
+      "A row for each operation instead of the phases' times: time, FLOPs, least bytes, bound and share, those of a "
+      "kind "
+      "together, and all. Each operation is timed by itself, uncaptured.";
+  breakdown.example = "--breakdown --mode forward";
+  breakdown.group = "Operations";
+  breakdown.excludes = {"--train-steps"};
+  OptionSpec types = breakdown;
+  types.name = "--dtypes";
+  types.help = "A row for everything that is stored and for each operation's result with its type. Nothing is run.";
+  types.example = "--dtypes --precision bf16";
+  types.excludes = {"--train-steps", "--breakdown"};
+  OptionSpec operation =
+      row_option("--operation", "NAMES", "", "names of rows of --breakdown or --dtypes, with commas between",
+                 "Only these rows of --breakdown or --dtypes.", "--operation \"all matmul\"");
+  operation.group = "Operations";
+  operation.default_note = "all";
+  table.add(breakdown);
+  table.add(types);
+  table.add(operation);
   OptionSpec steps = row_option(
       "--train-steps", "N", "", "a whole number from 1 to 1000000",
       "Instead of timing phases train so many steps on tokens of a fixed random Markov source, whose entropy is the "
@@ -263,8 +286,8 @@ std::vector<Configuration> expand(const OptionTable& table, const harness::Setti
 }
 
 std::vector<std::string> row_keys() {
-  return {"size",  "precision", "structure", "attention", "recompute",  "graph",     "adamw", "mode",
-          "batch", "context",   "d_model",   "d_ff",      "num_layers", "num_heads", "vocab", "train_steps"};
+  return {"size",    "precision", "structure", "attention",  "recompute", "graph", "adamw",       "mode",  "batch",
+          "context", "d_model",   "d_ff",      "num_layers", "num_heads", "vocab", "train_steps", "phase", "operation"};
 }
 
 reports::Object describe(const Configuration& c) {

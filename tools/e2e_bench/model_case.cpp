@@ -6,6 +6,7 @@
 
 #include "kernels/runtime/random.hpp"
 #include "kernels/transformer/graph.hpp"
+#include "tools/e2e_bench/operations.hpp"
 #include "tools/e2e_bench/peak_flops.hpp"
 #include "tools/harness/grammar.hpp"
 
@@ -86,8 +87,7 @@ class Measurement {
     reports::Object& figures = row_.figures;
     figures.set("parameters", c_.model.parameters());
     model_.initialize(session_.settings().seed);
-    model_.set_batch(random_tokens(c_, session_.settings().seed, kTokenStream),
-                     random_tokens(c_, session_.settings().seed, kTargetStream));
+    set_random_batch(model_, c_, session_.settings().seed);
     const double forward_flops = c_.model.forward_flops(c_.batch, c_.context);
     if (c_.modes.forward) {
       phase_ = "forward";
@@ -179,6 +179,7 @@ class Measurement {
     figures.set(phase + "_first_ms", first_ms);
     figures.set(phase + "_flops", flops);
     figures.set(phase + "_tflops", flops / median_ms / 1e9);
+    if (session_.settings().wide) figures.set(phase + "_gemm_share", matmul_share(work));
     if (const auto best = peak_flops(c_, session_)) {
       figures.set(phase + "_mfu", flops / median_ms / 1e9 / best->tflops);
       figures.set("mfu_peak_tflops", best->tflops);
@@ -190,6 +191,25 @@ class Measurement {
     }
     set_peak(peak, allocator.stats().peak.allocated);
     session_.checkpoint(row_);
+  }
+
+  /// Of the time of one run, operation by operation and not recorded.
+  template <class Work>
+  double matmul_share(Work&& work) {
+    OperationTimer timer(session_.context().stream);
+    model_.set_sink(&timer);
+    for (int i = 0; i < 3; ++i) {
+      timer.begin_run();
+      work();
+      timer.end_run();
+    }
+    model_.set_sink(nullptr);
+    double products = 0, all = 0;
+    for (const OperationSum& sum : timer.sums()) {
+      all += sum.ms;
+      if (sum.kind == "matmul") products += sum.ms;
+    }
+    return all > 0 ? products / all : 0;
   }
 
   /// Training has two phases and one peak.
@@ -207,6 +227,10 @@ class Measurement {
 };
 
 }  // namespace
+
+void set_random_batch(Model& model, const Configuration& c, std::uint64_t seed) {
+  model.set_batch(random_tokens(c, seed, kTokenStream), random_tokens(c, seed, kTargetStream));
+}
 
 harness::Prediction predict(const Configuration& c, Device device) {
   const Context context{{device, nullptr}, nullptr};

@@ -1,9 +1,13 @@
 #include "tools/e2e_bench/model_tool.hpp"
 
+#include <iterator>
+#include <sstream>
+
 #include <fmt/core.h>
 
 #include "tools/e2e_bench/configuration.hpp"
 #include "tools/e2e_bench/model_case.hpp"
+#include "tools/e2e_bench/operations.hpp"
 #include "tools/e2e_bench/training_case.hpp"
 
 namespace warpmeter::e2e_bench {
@@ -14,6 +18,10 @@ std::string ModelTool::summary() const {
 
 void ModelTool::add_options(harness::OptionTable& table) const {
   e2e_bench::add_options(table);
+}
+
+void ModelTool::adjust(const harness::OptionTable& table, harness::Settings& /*settings*/) const {
+  rows_ = table.flag("--breakdown") ? Rows::operations : table.flag("--dtypes") ? Rows::types : Rows::phases;
 }
 
 std::string ModelTool::default_preset(Device device) const {
@@ -39,21 +47,53 @@ std::string ModelTool::list(const harness::OptionTable& /*table*/) const {
   return text;
 }
 
+namespace {
+
+std::vector<std::string> operation_names(const harness::OptionTable& table) {
+  std::vector<std::string> names;
+  if (!table.has("--operation")) return names;
+  std::istringstream text(table.text("--operation"));
+  for (std::string name; std::getline(text, name, ',');) names.push_back(name);
+  return names;
+}
+
+}  // namespace
+
 std::vector<std::unique_ptr<harness::Case>> ModelTool::cases(const harness::OptionTable& table,
                                                              const harness::Settings& settings) const {
+  const std::vector<std::string> only = operation_names(table);
   std::vector<std::unique_ptr<harness::Case>> cases;
   for (Configuration& configuration : expand(table, settings)) {
-    if (configuration.train_steps != 0) {
-      cases.push_back(std::make_unique<TrainingCase>(std::move(configuration), settings.device));
+    std::vector<std::unique_ptr<harness::Case>> rows;
+    if (rows_ == Rows::phases) {
+      if (configuration.train_steps != 0) {
+        rows.push_back(std::make_unique<TrainingCase>(std::move(configuration), settings.device));
+      } else {
+        rows.push_back(std::make_unique<ModelCase>(std::move(configuration), settings.device));
+      }
+    } else if (configuration.implementation(settings.device) == nullptr) {
+      // Its operations cannot be told: one row says why.
+      rows.push_back(std::make_unique<ModelCase>(std::move(configuration), settings.device));
     } else {
-      cases.push_back(std::make_unique<ModelCase>(std::move(configuration), settings.device));
+      const auto make = rows_ == Rows::operations ? breakdown_cases : type_cases;
+      rows = make(configuration, settings.device, only);
     }
+    std::move(rows.begin(), rows.end(), std::back_inserter(cases));
   }
+  if (cases.empty() && !only.empty())
+    throw table.error("--operation", "no row has that name; without it all are shown");
   return cases;
 }
 
 reports::TableLayout ModelTool::layout() const {
   reports::TableLayout layout;
+  if (rows_ != Rows::phases) {
+    layout.group_by = {"size", "precision", "structure", "attention", "context", "phase"};
+    layout.columns = {"operation", "dtype",    "kind",      "calls",   "op_ms",    "time_share",     "flops_share",
+                      "op_flops",  "op_bytes", "op_tflops", "op_gbps", "op_bound", "op_bound_share", "status"};
+    layout.wide_columns = {"batch", "op_us_per_call"};
+    return layout;
+  }
   layout.group_by = {"precision", "structure", "context"};
   layout.columns = {"size",        "d_model",    "d_ff",        "num_layers",       "num_heads",
                     "parameters",  "fwd_s",      "fwd_bwd_s",   "fwd_peak_mem_mib", "train_peak_mem_mib",
@@ -70,7 +110,7 @@ reports::TableLayout ModelTool::layout() const {
                          "fwd_mfu", "train_step_mfu", "mfu_peak_tflops", "mfu_peak_source"};
   for (const std::string phase : {"fwd", "fwd_bwd", "train_step"}) {
     for (const char* figure : {"_first_ms", "_ms", "_mean_ms", "_min_ms", "_p95_ms", "_stdev_ms", "_noise", "_n",
-                               "_stop", "_flops", "_tflops"}) {
+                               "_stop", "_flops", "_tflops", "_gemm_share"}) {
       layout.wide_columns.push_back(phase + figure);
     }
   }

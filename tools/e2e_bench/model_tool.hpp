@@ -11,12 +11,18 @@ class ModelTool : public harness::Tool {
   [[nodiscard]] std::string summary() const override;
   [[nodiscard]] std::span<const std::string_view> dtypes() const override { return {}; }
   void add_options(harness::OptionTable& table) const override;
+  void adjust(const harness::OptionTable& table, harness::Settings& settings) const override;
   [[nodiscard]] std::string default_preset(Device device) const override;
   [[nodiscard]] std::string list(const harness::OptionTable& table) const override;
   [[nodiscard]] std::vector<std::unique_ptr<harness::Case>> cases(const harness::OptionTable& table,
                                                                   const harness::Settings& settings) const override;
   [[nodiscard]] reports::TableLayout layout() const override;
   [[nodiscard]] std::vector<std::string> row_keys() const override;
+
+ private:
+  /// What rows are made of, from the options; layout() follows it.
+  enum class Rows : std::uint8_t { phases, operations, types };
+  mutable Rows rows_ = Rows::phases;
 };
 
 }  // namespace warpmeter::e2e_bench

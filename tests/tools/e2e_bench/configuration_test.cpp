@@ -76,7 +76,8 @@ TEST(Configurations, AnyDimensionMayBeGiven) {
 TEST(Configurations, OptionValuesRepeatTheRow) {
   for (const std::vector<const char*>& arguments :
        {std::vector<const char*>{"--size", "all", "--precision", "all", "--structure", "all", "--recompute", "all"},
-        std::vector<const char*>{"--size", "small", "--d-ff", "100", "--mode", "forward", "--adamw", "course"}}) {
+        std::vector<const char*>{"--size", "small", "--d-ff", "100", "--mode", "forward", "--adamw", "course"},
+        std::vector<const char*>{"--size", "tiny", "--train-steps", "7"}}) {
     for (const Configuration& c : expanded(arguments)) {
       std::vector<std::string> texts;
       for (const auto& [option, value] : option_values(c, Device::cpu())) {
@@ -95,8 +96,9 @@ TEST(Configurations, OptionValuesRepeatTheRow) {
 
 TEST(Configurations, RowKeysAreTheDescribedFields) {
   std::vector<std::string> names;
-  const reports::Object described = describe(expanded({})[0]);
+  const reports::Object described = describe(expanded({"--train-steps", "3"})[0]);
   for (const auto& [field, value] : described.fields()) names.push_back(field);
+  for (const char* of_operations : {"phase", "operation"}) names.emplace_back(of_operations);
   EXPECT_EQ(names, row_keys());
 }
 

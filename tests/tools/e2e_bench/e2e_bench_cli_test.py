@@ -23,8 +23,8 @@ def run(*arguments, **keywords):
     return subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, **keywords)
 
 
-def document(*arguments):
-    result = run(*arguments, "--format", "json")
+def document(*arguments, **keywords):
+    result = run(*arguments, "--format", "json", **keywords)
     return json.loads(result.stdout, parse_constant=lambda name: (_ for _ in ()).throw(ValueError(name))), result
 
 
@@ -118,6 +118,67 @@ class Tables(unittest.TestCase):
         self.assertNotIn("--dtype ", shown.stdout)
 
 
+class Operations(unittest.TestCase):
+    def test_breakdown_has_every_operation_and_sums(self):
+        doc, result = document(*TINY, "--breakdown", "--mode", "train_step")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = {row["operation"]: row for row in doc["rows"]}
+        self.assertEqual(rows["QKV_MATMUL"]["calls"], 2)
+        self.assertEqual(rows["QKV_MATMUL"]["op_flops"], 2 * 2 * 96 * 64 * 192)
+        single = [row for row in doc["rows"] if not row["operation"].startswith("all ")]
+        everything = rows["all operations"]
+        for figure in ("calls", "op_flops", "op_bytes"):
+            self.assertEqual(sum(row[figure] for row in single), everything[figure])
+        self.assertAlmostEqual(sum(row["time_share"] for row in single), 1, places=6)
+        self.assertAlmostEqual(sum(row["op_ms"] for row in single if row["kind"] == "matmul"),
+                               rows["all matmul"]["op_ms"], places=6)
+        self.assertEqual(rows["ADAMW"]["op_bound"], "memory")
+        again, _ = document(*shlex.split(rows["ADAMW"]["rerun"])[1:])
+        self.assertEqual([row["operation"] for row in again["rows"]], ["ADAMW"])
+
+    def test_types_follow_the_precision(self):
+        for precision, activation, gradient, moment in (
+                ("bf16", "bf16", "fp32", "fp32"), ("fp16", "fp16", "fp32", "fp32"),
+                ("bf16_pure", "bf16", "bf16", "bf16"), ("fp32", "fp32", "fp32", "fp32")):
+            doc, result = document(*TINY, "--dtypes", "--precision", precision)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            types = {row["operation"]: row["dtype"] for row in doc["rows"]}
+            self.assertEqual(types["FFN_W2_MATMUL"], activation)
+            self.assertEqual(types["NORM1"], activation)
+            self.assertEqual(types["CROSS_ENTROPY"], activation)
+            self.assertEqual(types["FFN_W2_BWD_WEIGHT_MATMUL"], gradient)
+            self.assertEqual(types["EMBEDDING_BWD"], gradient)
+            self.assertEqual(types["moments of the optimizer"], moment)
+            self.assertEqual(types["LOSS_MEAN"], "fp32")
+            self.assertEqual(types["GRADIENT_NORM"], "fp32")
+            self.assertEqual(types["ADAMW"], activation)
+            naive, _ = document(*TINY[:-2], "--structure", "naive", "--dtypes", "--precision", precision,
+                                "--operation", "LOG_SOFTMAX,NLL,LOG_SOFTMAX_BWD")
+            self.assertEqual([row["dtype"] for row in naive["rows"]], ["fp32", "fp32", activation])
+
+    def test_unknown_operation_is_bad_usage(self):
+        result = run(*TINY, "--breakdown", "--operation", "QKV_MATMULL")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--operation 'QKV_MATMULL'", result.stderr)
+
+
+class Training(unittest.TestCase):
+    def test_the_loss_comes_down_to_the_entropy(self):
+        doc, result = document(
+            "--device", "cpu", "--size", "tiny", "--structure", "fused", "--vocab", "64", "--d-model", "32", "--heads", "2",
+            "--d-ff", "64", "--layers", "1", "--context", "24", "--train-steps", "60", "--precision", "fp32,fp16",
+            env={**os.environ, "OMP_NUM_THREADS": "1"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for row in doc["rows"]:
+            self.assertEqual(row["train_steps"], 60)
+            self.assertLess(row["final_loss"], 0.7 * row["first_loss"])
+            self.assertGreater(row["final_loss"], row["entropy"])
+            self.assertEqual(row["updates"] + row["skipped_steps"], 60)
+            self.assertEqual(len(row["curve_steps"]), len(row["curve_losses"]))
+            self.assertEqual(row["curve_steps"][-1], 60)
+            self.assertNotIn("fwd_ms", row)
+
+
 class BadInput(unittest.TestCase):
     CASES = [
         (["--heads", "3", "--size", "tiny"], ["--heads", "3", "64"]),
@@ -132,6 +193,9 @@ class BadInput(unittest.TestCase):
         (["--structure", "compiled"], ["--structure", "compiled"]),
         (["--attention", "flush"], ["--attention", "flush"]),
         (["--dtype", "bf16"], ["--dtype"]),
+        (["--train-steps", "0"], ["--train-steps", "0"]),
+        (["--train-steps", "5", "--breakdown"], ["--train-steps", "--breakdown"]),
+        (["--learning-rate", "2"], ["--learning-rate", "2"]),
         (["--device", "cpu", "--precision", "tf32"], ["tf32"]),
         (["-o", "x.txt"], ["x.txt"]),
     ]

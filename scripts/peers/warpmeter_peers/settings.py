@@ -47,7 +47,7 @@ class Settings:
     def describe(self):
         """The settings as a result file has them."""
         return {
-            "device": self.device, "dtype": list(self.dtypes), "preset": self.preset or None, "seed": self.seed,
+            "device": self.device, **({"dtype": list(self.dtypes)} if self.dtypes else {}), "preset": self.preset or None, "seed": self.seed,
             "warmup": self.warmup, "steps": self.steps,
             # With a fixed number of samples neither bound is in force.
             "max_noise": None if self.steps else self.max_noise,
@@ -133,7 +133,8 @@ def format_of_path(path):
 def read_settings(table):
     """All but the device, which takes torch: see resolve_device(). Raises UsageError."""
     settings = Settings(preset=table.preset)
-    settings.dtypes = table.words("--dtype", DTYPES)
+    if "--dtype" in table.options:
+        settings.dtypes = table.words("--dtype", DTYPES)
     settings.seed = table.integer("--seed", 0, 2**63 - 1)
     if table.has("--threads"):
         settings.threads = table.integer("--threads", 1, 4096)

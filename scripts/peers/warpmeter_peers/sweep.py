@@ -102,6 +102,7 @@ class Tool:
     name = summary = ""
     row_keys = ()
     layout = None
+    takes_dtypes = True  # else there is no --dtype
 
     def add_options(self, table):
         raise NotImplementedError
@@ -166,6 +167,8 @@ def run_tool(tool, argv):
 def _run(tool, argv, console):
     table = OptionTable(tool.name, tool.summary)
     add_shared_options(table)
+    if not tool.takes_dtypes:
+        del table.options["--dtype"]
     tool.add_options(table)
     table.parse(argv[1:])
     if table.flag("--help") or table.flag("--version") or table.flag("--list"):

@@ -5,6 +5,7 @@
 
 #include "kernels/transformer/config.hpp"
 #include "kernels/transformer/executor.hpp"
+#include "kernels/transformer/gradients.hpp"
 #include "kernels/transformer/parameter_layout.hpp"
 #include "kernels/transformer/precision.hpp"
 
@@ -24,7 +25,7 @@ struct BlockContext {
   const attention::Implementation* attention = nullptr;
   const float* rope_table = nullptr;  ///< (context, head_dim / 2, 2)
   const Array* weights = nullptr;     ///< flat, in ParameterLayout's places
-  const Array* gradients = nullptr;   ///< flat; null before training
+  const Gradients* gradients = nullptr;
 
   [[nodiscard]] std::int64_t rows() const { return batch * context; }
   [[nodiscard]] attention::AttentionProblem attention_problem() const;

@@ -40,7 +40,8 @@ struct Model::Impl {
         layout(model_config),
         memory(context, planning),
         matmul(matmul_of(context, model_options, planning)),
-        executor(memory, matmul.get()) {
+        executor(memory, matmul.get()),
+        gradients(layout) {
     WM_CHECK(invalid_reason(config).empty(), invalid_reason(config));
     const PrecisionPolicy& precision = options.precision;
     if (const std::size_t bytes = layers::matmul_workspace_bytes(context.device()); bytes != 0) {
@@ -56,7 +57,6 @@ struct Model::Impl {
     rope_table = Array(memory, options.context * config.head_dim(), DType::fp32, MemoryKind::workspace);
     for (std::int64_t i = 0; i < config.layers; ++i) layer_names.push_back(layer_name(i));
     if (!planning) {
-      // Gaps between parameters are zero and stay so: whole-array operations may run over them.
       fill_bytes(weights.data(), device(), 0, bytes_of(weights), stream());
       if (masters.defined()) fill_bytes(masters.data(), device(), 0, bytes_of(masters), stream());
       const std::vector<float> table = layers::rope_table(options.context, config.head_dim());
@@ -78,9 +78,10 @@ struct Model::Impl {
   Memory memory;
   std::unique_ptr<layers::Matmul> matmul;
   Executor executor;
+  Gradients gradients;
   Charge matmul_workspace;
   Array weights, masters, tokens, targets, rope_table;
-  Array gradients, first_moments, second_moments, state, loss;
+  Array first_moments, second_moments, state, loss;
   Array logits;
   BlockContext block_context;
   std::vector<std::string_view> layer_names;
@@ -174,7 +175,8 @@ struct Model::Impl {
   }
 
   void forward_backward() {
-    WM_CHECK(gradients.defined(), "prepare_training() comes first");
+    WM_CHECK(state.defined(), "prepare_training() comes first");
+    gradients.give_back();
     const Block& kind = block(options.structure);
     std::vector<BlockState> states(static_cast<std::size_t>(config.layers));
     NormedResidual last;
@@ -194,6 +196,7 @@ struct Model::Impl {
       d_logits = options.structure == Structure::fused ? fused_loss(last.normed) : naive_loss(last.normed);
     }
     const Range range("BWD_STEP");
+    take_gradients(gradients.head_group());
     Array gradient = head_backward(d_logits, last);
     for (std::int64_t i = config.layers; i-- > 0;) {
       in_layer(i, [&] {
@@ -203,9 +206,11 @@ struct Model::Impl {
           residual.current = std::move(kept.input);
           kind.forward(executor, block_context, layout.layer(i), residual, Keep::everything, kept, true);
         }
+        take_gradients(gradients.layer_group(i));
         kind.backward(executor, block_context, layout.layer(i), gradient, kept);
       });
     }
+    take_gradients(gradients.embedding_group());
     executor.apply_with_workspace("EMBEDDING_BWD", OperationKind::embedding, layers::embedding_backward,
                                   layers::EmbeddingBackward{.rows = rows(),
                                                             .width = config.d_model,
@@ -216,6 +221,8 @@ struct Model::Impl {
                                                             .d_out = gradient.data(),
                                                             .d_table = gradients.at(layout.embedding())});
   }
+
+  void take_gradients(std::size_t group) { gradients.take(memory, group, options.precision.gradient); }
 
   [[nodiscard]] float loss_share() const { return 1.0f / static_cast<float>(rows()); }
   [[nodiscard]] const StepState* scalars() const { return static_cast<const StepState*>(state.data()); }
@@ -314,7 +321,7 @@ struct Model::Impl {
     };
     const bool fused = options.structure == Structure::fused;
     if (fused) {
-      add(0, layout.elements());  // the gaps are zero and stay zero
+      for (const Gradients::Run& run : gradients.runs()) add(run.offset, run.count);
     } else {
       for (const Parameter& parameter : layout.parameters()) add(parameter.offset, parameter.count());
     }
@@ -338,6 +345,7 @@ struct Model::Impl {
                                           .state = step});
     executor.apply("FINISH_STEP", OperationKind::optimizer, layers::finish_step,
                    layers::FinishStep{.state = step, .scaling = p.loss_scaling});
+    gradients.give_back();
   }
 };
 
@@ -395,7 +403,9 @@ std::vector<float> Model::parameter(std::size_t index) const {
 
 std::vector<float> Model::gradient(std::size_t index) const {
   const Parameter& p = impl_->layout.parameters().at(index);
-  return impl_->as_floats(impl_->gradients, p.offset, p.count());
+  const Gradients& all = impl_->gradients;
+  WM_CHECK(all.array_of(p.offset).defined(), "gradients are there from forward_backward() to optimizer_step()");
+  return impl_->as_floats(all.array_of(p.offset), p.offset - all.begin_of(p.offset), p.count());
 }
 
 const ParameterLayout& Model::layout() const {
@@ -418,13 +428,12 @@ void Model::forward() {
 void Model::prepare_training() {
   Impl& m = *impl_;
   const std::int64_t count = m.layout.elements();
-  m.gradients = Array(m.memory, count, m.options.precision.gradient, MemoryKind::gradients);
   m.first_moments = Array(m.memory, count, m.options.precision.moment, MemoryKind::optimizer);
   m.second_moments = Array(m.memory, count, m.options.precision.moment, MemoryKind::optimizer);
   m.state = Array(m.memory, sizeof(StepState), DType::uint8, MemoryKind::optimizer);
   m.loss = Array(m.memory, 1, DType::fp32, MemoryKind::logits);
   if (m.memory.planning()) return;
-  for (const Array* array : {&m.gradients, &m.first_moments, &m.second_moments}) {
+  for (const Array* array : {&m.first_moments, &m.second_moments}) {
     fill_bytes(array->data(), m.device(), 0, Impl::bytes_of(*array), m.stream());
   }
   StepState state;

@@ -30,8 +30,8 @@ struct ModelOptions {
 /// A GPT-style model on one device: parameters, forward, backward, optimizer step. All work is enqueued on the
 /// context's stream. Throws OutOfMemory from whatever allocates; a model that threw must not be used further.
 ///
-/// Parameters (with masters), gradients and moments are flat arrays in ParameterLayout's order. Activations come and go
-/// array by array from the context's allocator, so its history shows each.
+/// Parameters (with masters) and moments are flat arrays in ParameterLayout's order. Activations and gradients come and
+/// go array by array from the context's allocator, so its history shows each.
 class Model {
  public:
   /// Takes memory for parameters and the batch; their values are not set. With `planning` nothing is allocated or run:
@@ -55,11 +55,11 @@ class Model {
 
   /// Inference: logits of every token. Nothing is kept for a backward.
   void forward();
-  /// Takes memory for gradients, moments (zero) and the step's scalars. Once, before what follows.
+  /// Takes memory for moments (zero) and the step's scalars. Once, before what follows.
   void prepare_training();
-  /// Loss and all gradients.
+  /// Loss and all gradients, which stay until optimizer_step() or the next forward_backward().
   void forward_backward();
-  /// Clipping and AdamW, and what follows from an overflow.
+  /// Clipping and AdamW, and what follows from an overflow. Gives the gradients back.
   void optimizer_step();
 
   /// Frees the last forward's logits.

@@ -32,6 +32,7 @@ class ParameterLayout {
 
   [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
   [[nodiscard]] const LayerPlaces& layer(std::int64_t index) const { return layers_[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] std::int64_t layers() const { return static_cast<std::int64_t>(layers_.size()); }
   [[nodiscard]] std::int64_t embedding() const { return embedding_; }
   [[nodiscard]] std::int64_t final_norm() const { return final_norm_; }
   [[nodiscard]] std::int64_t head() const { return head_; }

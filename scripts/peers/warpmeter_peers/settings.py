@@ -46,8 +46,9 @@ class Settings:
 
     def describe(self):
         """The settings as a result file has them."""
+        dtypes = {"dtype": list(self.dtypes)} if self.dtypes else {}  # a peer may have no such option
         return {
-            "device": self.device, **({"dtype": list(self.dtypes)} if self.dtypes else {}), "preset": self.preset or None, "seed": self.seed,
+            "device": self.device, **dtypes, "preset": self.preset or None, "seed": self.seed,
             "warmup": self.warmup, "steps": self.steps,
             # With a fixed number of samples neither bound is in force.
             "max_noise": None if self.steps else self.max_noise,

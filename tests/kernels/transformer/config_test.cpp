@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/transformer/gradients.hpp"
 #include "kernels/transformer/parameter_layout.hpp"
 
 namespace warpmeter::transformer {
@@ -57,6 +58,35 @@ TEST(Config, GroupsHaveNoGaps) {
     for (const std::int64_t place : {places.norm1, places.wq, places.wo, places.norm2, places.w1, places.w2}) {
       EXPECT_EQ(place % ParameterLayout::kAlignment, 0);
     }
+  }
+}
+
+TEST(GradientGroups, RunsCoverEveryParameterAndNoGap) {
+  CachingAllocator allocator(Device::cpu());
+  const Context context{{Device::cpu(), nullptr}, &allocator};
+  const std::pair<ModelConfig, std::size_t> cases[] = {
+      // Aligned dimensions leave no gaps: one run a group.
+      {{.vocab = 512, .d_model = 256, .d_ff = 512, .layers = 3, .heads = 4}, 5},
+      // Odd ones do, but within Q, K, V and within W1, W3: six of nine a layer, and three outside.
+      {{.vocab = 7, .d_model = 6, .d_ff = 5, .layers = 2, .heads = 3}, 2 * 6 + 3}};
+  for (const auto& [config, runs] : cases) {
+    const ParameterLayout layout(config);
+    Gradients gradients(layout);
+    EXPECT_EQ(gradients.runs().size(), runs);
+    std::int64_t sum = 0;
+    for (const Gradients::Run& run : gradients.runs()) sum += run.count;
+    EXPECT_EQ(sum, config.parameters());
+    Memory memory(context);
+    gradients.take(memory, gradients.layer_group(1), DType::fp32);
+    const std::int64_t place = layout.layer(1).w2;
+    EXPECT_EQ(gradients.at(place), gradients.array_of(place).at(place - layout.layer(1).norm1));
+    EXPECT_FALSE(gradients.array_of(layout.layer(0).w2).defined());
+    EXPECT_FALSE(gradients.array_of(layout.head()).defined());
+    gradients.take(memory, gradients.head_group(), DType::fp32);
+    EXPECT_TRUE(gradients.array_of(layout.final_norm()).defined());
+    EXPECT_GT(memory.current()[MemoryKind::gradients], 0u);
+    gradients.give_back();
+    EXPECT_EQ(memory.current().total(), 0u);
   }
 }
 

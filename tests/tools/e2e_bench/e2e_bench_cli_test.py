@@ -56,7 +56,8 @@ class Tables(unittest.TestCase):
             self.assertEqual(row["train_step_flops"], 3 * flops)
             self.assertEqual(len(row["train_step_samples_ms"]), 2)
             self.assertAlmostEqual(row["fwd_s"], row["fwd_ms"] / 1e3, places=9)
-            self.assertAlmostEqual(row["tokens_per_s"], tokens / row["train_step_s"], delta=1e-3 * row["tokens_per_s"])
+            speed = tokens / row["train_step_s"]
+            self.assertAlmostEqual(row["tokens_per_s"], speed, delta=1e-3 * speed)
             self.assertAlmostEqual(row["loss"], row["loss_expected"], delta=0.5)
             self.assertGreater(row["fwd_bwd_first_ms"], 0)
             self.assertEqual("skipped_steps" in row, row["precision"] == "fp16")
@@ -76,7 +77,8 @@ class Tables(unittest.TestCase):
         self.assertIn("loss", doc["rows"][0])
 
     def test_recompute_and_fusion_save_memory(self):
-        size = [*BASE, "--size", "tiny", "--vocab", "64", "--layers", "6", "--context", "128", "--mode", "forward_backward"]
+        size = [*BASE, "--size", "tiny", "--vocab", "64", "--layers", "6", "--context", "128",
+                "--mode", "forward_backward"]
         peaks = {}
         for structure, recompute in (("naive", "none"), ("fused", "none"), ("fused", "block")):
             doc, _ = document(*size, "--structure", structure, "--recompute", recompute)
@@ -87,7 +89,8 @@ class Tables(unittest.TestCase):
     def test_schema_in_every_format(self):
         with tempfile.TemporaryDirectory() as folder:
             paths = [f"{folder}/out.json", f"{folder}/out.jsonl"]
-            result = run(*TINY, "--precision", "fp32,tf32", "--wide", "-o", paths[0], "-o", paths[1], "-o", f"{folder}/out.csv")
+            outputs = ["-o", paths[0], "-o", paths[1], "-o", f"{folder}/out.csv"]
+            result = run(*TINY, "--precision", "fp32,tf32", "--wide", *outputs)
             self.assertEqual(result.returncode, 0, result.stderr)
             python = os.environ.get("WARPMETER_SCHEMA_PYTHON") or sys.executable
             checked = subprocess.run([python, str(SOURCE / "tests/reports/validate_schema.py"), *paths],
@@ -97,7 +100,8 @@ class Tables(unittest.TestCase):
             self.assertEqual([row["status"] for row in rows], ["ok", "unsupported"])
 
     def test_rerun_line_repeats_the_row(self):
-        doc, _ = document(*TINY[:-2], "--precision", "bf16", "--structure", "naive", "--adamw", "course", "--mode", "forward")
+        doc, _ = document(*TINY[:-2], "--precision", "bf16", "--structure", "naive", "--adamw", "course",
+                          "--mode", "forward")
         row = doc["rows"][0]
         arguments = shlex.split(row["rerun"])
         self.assertEqual(arguments[0], "e2e_bench")
@@ -165,8 +169,8 @@ class Operations(unittest.TestCase):
 class Training(unittest.TestCase):
     def test_the_loss_comes_down_to_the_entropy(self):
         doc, result = document(
-            "--device", "cpu", "--size", "tiny", "--structure", "fused", "--vocab", "64", "--d-model", "32", "--heads", "2",
-            "--d-ff", "64", "--layers", "1", "--context", "24", "--train-steps", "60", "--precision", "fp32,fp16",
+            "--device", "cpu", "--size", "tiny", "--structure", "fused", "--vocab", "64", "--d-model", "32",
+            "--heads", "2", "--d-ff", "64", "--layers", "1", "--context", "24", "--train-steps", "60", "--precision", "fp32,fp16",
             env={**os.environ, "OMP_NUM_THREADS": "1"})
         self.assertEqual(result.returncode, 0, result.stderr)
         for row in doc["rows"]:
@@ -224,8 +228,8 @@ class Memory(unittest.TestCase):
             self.assertIsNone(row.get("fwd_bwd_s"))
 
     def test_predicted_oom_is_not_tried(self):
-        doc, _ = document("--device", "cpu", "--size", "7B,tiny", "--structure", "fused", "--steps", "1", "--warmup", "0", "--context", "8",
-                          "--memory-limit", "200MiB")
+        doc, _ = document("--device", "cpu", "--size", "7B,tiny", "--structure", "fused", "--steps", "1",
+                          "--warmup", "0", "--context", "8", "--memory-limit", "200MiB")
         self.assertEqual([row["status"] for row in doc["rows"]], ["oom", "ok"])
         self.assertIn("predicted", doc["rows"][0]["reason"])
 
@@ -236,7 +240,11 @@ class Memory(unittest.TestCase):
         for row in doc["rows"]:
             weights = row["parameters"] * 4 / 2**20
             self.assertTrue(math.isclose(row["predicted_parameters_mib"], weights, rel_tol=1e-3))
-            self.assertTrue(math.isclose(row["predicted_gradients_mib"], weights, rel_tol=1e-3))
+            # Gradients come as activations go: at the peak not all of them need be there.
+            self.assertLess(row["predicted_gradients_mib"], 1.001 * weights)
+            kinds = ("parameters", "gradients", "optimizer", "activations", "logits", "workspace")
+            together = sum(row[f"predicted_{kind}_mib"] for kind in kinds)
+            self.assertTrue(math.isclose(row["train_predicted_peak_mem_mib"], together, rel_tol=1e-6))
             self.assertTrue(math.isclose(row["predicted_optimizer_mib"], 2 * weights, rel_tol=1e-3))
             self.assertIsNone(row.get("fwd_ms"))
 

@@ -1,0 +1,122 @@
+// Rows into a KV cache, out of it, and normalized parts joined: the steps around the attention of chunked prefill.
+#include "kernels/attention/cuda/decode/common.cuh"
+#include "kernels/attention/detail/kv_append.hpp"
+#include "kernels/attention/detail/prefill_steps.hpp"
+#include "kernels/runtime/cuda_check.hpp"
+
+namespace warpmeter::attention::detail {
+namespace {
+
+using cuda_decode::Element;
+using cuda_decode::load_element;
+using cuda_decode::store_element;
+
+constexpr int kThreads = 256;
+
+Element element_of(DType dtype) {
+  return dtype == DType::bf16 ? Element::bf16 : dtype == DType::fp16 ? Element::fp16 : Element::fp32;
+}
+/// Rows of one block: a thread has a column of one.
+int rows_of_block(std::int64_t head_dim) {
+  return head_dim >= kThreads ? 1 : kThreads / static_cast<int>(head_dim);
+}
+
+__global__ void append_kernel(KvAppend a, Element from, Element to, int block_rows) {
+  const std::int64_t b = blockIdx.z;
+  const std::int64_t h = blockIdx.y;
+  const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * block_rows + threadIdx.x / a.head_dim;
+  const std::int64_t c = threadIdx.x % a.head_dim;
+  if (threadIdx.x / a.head_dim >= block_rows || t >= a.device_tokens[b]) return;
+  const std::int64_t position = a.lengths[b] - a.device_tokens[b] + t;
+  const std::int64_t page = a.pages[b * a.pages_stride + position / a.page_size];
+  const std::int64_t at = page * a.page_stride + h * a.head_stride + position % a.page_size * a.row_stride + c;
+  store_element(a.cache_k, at, to,
+                load_element(a.k.data, b * a.k.batch_stride + h * a.k.head_stride + t * a.k.row_stride + c, from));
+  store_element(a.cache_v, at, to,
+                load_element(a.v.data, b * a.v.batch_stride + h * a.v.head_stride + t * a.v.row_stride + c, from));
+}
+
+struct GatherParams {
+  const void *k, *v;
+  void *out_k, *out_v;
+  const std::int32_t* pages;  // of the sequence
+  std::int64_t page_size, page_stride, head_stride, row_stride, length, head_dim;
+};
+
+__global__ void gather_kernel(GatherParams g, Element from, Element to, int block_rows) {
+  const std::int64_t h = blockIdx.y;
+  const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * block_rows + threadIdx.x / g.head_dim;
+  const std::int64_t c = threadIdx.x % g.head_dim;
+  if (threadIdx.x / g.head_dim >= block_rows || t >= g.length) return;
+  const std::int64_t at =
+      g.pages[t / g.page_size] * g.page_stride + h * g.head_stride + t % g.page_size * g.row_stride + c;
+  const std::int64_t out = (h * g.length + t) * g.head_dim + c;
+  store_element(g.out_k, out, to, load_element(g.k, at, from));
+  store_element(g.out_v, out, to, load_element(g.v, at, from));
+}
+
+__global__ void merge_normalized_kernel(NormalizedParts p, Element element, int block_rows) {
+  const std::int64_t h = blockIdx.y;
+  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * block_rows + threadIdx.x / p.head_dim;
+  const std::int64_t c = threadIdx.x % p.head_dim;
+  if (threadIdx.x / p.head_dim >= block_rows || r >= p.rows) return;
+  const std::int64_t stride = p.heads * p.rows;
+  const std::int64_t row = h * p.rows + r;
+  float top = cuda_decode::kMinusInfinity;
+  for (std::int64_t i = 0; i < p.parts; ++i) top = fmaxf(top, p.lse[i * stride + row]);
+  float sum = 0, value = 0;
+  if (top != cuda_decode::kMinusInfinity) {
+    for (std::int64_t i = 0; i < p.parts; ++i) {
+      const float weight = exp2f((p.lse[i * stride + row] - top) * cuda_decode::kLog2e);
+      sum += weight;
+      value += weight * load_element(p.o, (i * stride + row) * p.head_dim + c, element);
+    }
+    value /= sum;
+  }
+  store_element(p.out.data, h * p.out.head_stride + r * p.out.row_stride + c, element, value);
+  if (c == 0) p.out_lse[row] = sum == 0 ? cuda_decode::kMinusInfinity : top + logf(sum);
+}
+
+dim3 grid_of(std::int64_t rows, int block_rows, std::int64_t heads, std::int64_t batch) {
+  return {static_cast<unsigned>((rows + block_rows - 1) / block_rows), static_cast<unsigned>(heads),
+          static_cast<unsigned>(batch)};
+}
+
+}  // namespace
+
+void kv_append_cuda(const Context& context, const KvAppend& append) {
+  const int rows = rows_of_block(append.head_dim);
+  append_kernel<<<grid_of(append.most_tokens, rows, append.heads, append.batch), kThreads, 0,
+                  static_cast<cudaStream_t>(context.stream.handle)>>>(append, element_of(append.from),
+                                                                      element_of(append.to), rows);
+  check_launch();
+}
+
+void kv_gather_cuda(const Context& context, const KvGather& gather) {
+  const KvView& view = gather.view;
+  const int rows = rows_of_block(view.head_dim);
+  const GatherParams params{view.k,
+                            view.v,
+                            gather.k,
+                            gather.v,
+                            view.pages + gather.sequence * view.pages_stride,
+                            view.page_size,
+                            view.page_stride,
+                            view.head_stride,
+                            view.row_stride,
+                            gather.length,
+                            view.head_dim};
+  gather_kernel<<<grid_of(gather.length, rows, view.num_kv_heads, 1), kThreads, 0,
+                  static_cast<cudaStream_t>(context.stream.handle)>>>(params, element_of(view.dtype),
+                                                                      element_of(gather.dtype), rows);
+  check_launch();
+}
+
+void merge_normalized_cuda(const Context& context, const NormalizedParts& parts) {
+  const int rows = rows_of_block(parts.head_dim);
+  merge_normalized_kernel<<<grid_of(parts.rows, rows, parts.heads, 1), kThreads, 0,
+                            static_cast<cudaStream_t>(context.stream.handle)>>>(parts, element_of(parts.dtype), rows);
+  check_launch();
+}
+
+}  // namespace warpmeter::attention::detail

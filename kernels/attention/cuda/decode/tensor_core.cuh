@@ -1,0 +1,259 @@
+// Flash decoding on tensor cores, for 16-bit caches.
+//
+// A block of four warps has one stream of one key/value head and up to 32 of its query rows: the heads of the group
+// times the query tokens, so that a key is read once for all of them. The warps share nothing but the queries: each
+// takes every fourth group of 16 keys, copies them to its own ring of shared memory (cp.async, 16 bytes a lane, chunks
+// swizzled by row), multiplies S = Q K^T and O += P V with mma.m16n8k16 and keeps its own online softmax; the only
+// barriers are at the end, where the four results are joined. What bounds it is memory: two blocks an SM have some
+// 128 KiB on the way.
+//
+// Grid: (part x row block, key/value head, sequence).
+
+#pragma once
+
+#include "kernels/attention/cuda/decode/common.cuh"
+#include "kernels/attention/cuda/ptx/cp_async.cuh"
+#include "kernels/attention/cuda/ptx/ldmatrix.cuh"
+#include "kernels/attention/cuda/ptx/mma.cuh"
+
+namespace warpmeter::attention::cuda_decode {
+
+/// kD: head_dim rounded up; kTiles: of 16 query rows.
+template <int kD, int kTiles>
+struct TileConfig {
+  static constexpr int kWarps = 4;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kRows = kTiles * 16;
+  static constexpr int kChunks = kD / 8;                 // of 16 bytes a row
+  static constexpr int kTileBytes = kWarpKeys * kD * 2;  // of K or V
+  static constexpr int kStages = kD == 64 ? 6 : 3;
+  static constexpr int kRingBytes = kStages * 2 * kTileBytes;  // of a warp
+  static constexpr int kQueryBytes = kRows * kD * 2;
+  static constexpr int kJoinWidth = kD + 4;  // floats; off the powers of two
+  static constexpr int kJoinBytes = kWarps * kRows * (kJoinWidth + 2) * 4;
+  static constexpr int kLoopBytes = kWarps * kRingBytes + kQueryBytes;
+  static constexpr int kSharedBytes = kLoopBytes > kJoinBytes ? kLoopBytes : kJoinBytes;
+};
+
+/// Byte offset of a 16-byte chunk of a row of kChunks: rows of eight in a column meet different banks.
+template <int kChunks>
+__device__ __forceinline__ std::uint32_t swizzled(int row, int chunk) {
+  return static_cast<std::uint32_t>((row * kChunks + (chunk ^ (row & 7))) * 16);
+}
+
+template <class T, int kD, int kTiles>
+__global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads) decode_tile_kernel(const Params p) {
+  using C = TileConfig<kD, kTiles>;
+  extern __shared__ __align__(128) unsigned char shared[];
+  const std::uint32_t base = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const int row_blocks = (p.rows + C::kRows - 1) / C::kRows;
+  const int part = blockIdx.x / row_blocks;
+  const int first_row = blockIdx.x % row_blocks * C::kRows;
+  const int kv_head = blockIdx.y;
+  const int batch = blockIdx.z;
+  const Stream stream(p, batch, part, kWarpKeys);
+  const std::uint32_t ring = base + warp * C::kRingBytes;
+  const std::uint32_t queries = base + C::kWarps * C::kRingBytes;
+  const T* const k = static_cast<const T*>(p.k) + kv_head * p.head_stride;
+  const T* const v = static_cast<const T*>(p.v) + kv_head * p.head_stride;
+
+  // This warp's groups: warp, warp + kWarps, ...
+  const int groups = stream.groups > warp ? (stream.groups - warp + C::kWarps - 1) / C::kWarps : 0;
+  const auto key_of = [&](int i) { return stream.key(warp + i * C::kWarps, kWarpKeys); };
+  // The page of the group that is copied next is looked up one group ahead.
+  std::int64_t next_page = groups > 0 ? page_base(p, batch, key_of(0)) : 0;
+  const auto copy_group = [&](int i) {
+    if (i < groups) {
+      const int key0 = key_of(i);
+      const std::int64_t page = next_page;
+      if (i + 1 < groups) next_page = page_base(p, batch, key_of(i + 1));
+      const std::int64_t start = page + row_in_page(p, key0) * p.row_stride;
+      const std::uint32_t slot = ring + i % C::kStages * 2 * C::kTileBytes;
+#pragma unroll
+      for (int j = 0; j < kWarpKeys * C::kChunks / 32; ++j) {
+        const int index = j * 32 + lane;
+        const int row = index / C::kChunks;
+        const int chunk = index % C::kChunks;
+        const bool there = key0 + row < stream.length && chunk * 8 < p.head_dim;
+        const std::int64_t at = there ? start + row * p.row_stride + chunk * 8 : start;
+        const std::uint32_t to = slot + swizzled<C::kChunks>(row, chunk);
+        ptx::cp_async_16(to, k + at, there ? 16 : 0);
+        ptx::cp_async_16(to + C::kTileBytes, v + at, there ? 16 : 0);
+      }
+    }
+    ptx::cp_async_commit();  // an empty group, too: the count of groups is what is waited for
+  };
+#pragma unroll
+  for (int i = 0; i < C::kStages - 1; ++i) copy_group(i);
+
+  // The queries, zeros where there is no row or column.
+  for (int index = threadIdx.x; index < C::kRows * C::kChunks; index += C::kThreads) {
+    const int row = index / C::kChunks;
+    const int chunk = index % C::kChunks;
+    uint4 bits = make_uint4(0, 0, 0, 0);
+    if (first_row + row < p.rows && chunk * 8 < p.head_dim) {
+      const T* const from = static_cast<const T*>(p.q) + query_offset(p, batch, kv_head, first_row + row) + chunk * 8;
+      bits = *reinterpret_cast<const uint4*>(from);
+    }
+    *reinterpret_cast<uint4*>(shared + C::kWarps * C::kRingBytes + swizzled<C::kChunks>(row, chunk)) = bits;
+  }
+  __syncthreads();
+
+  const int lane_row = lane % 8 + lane / 8 % 2 * 8;  // of a 16 x 16 operand whose second matrix is below
+  const int lane_chunk = lane / 16;
+  const int key_row = lane % 8 + lane / 16 * 8;  // whose second matrix is to the right
+  const int key_chunk = lane / 8 % 2;
+  const auto query_fragment = [&](int tile, int step, std::uint32_t(&a)[4]) {
+    ptx::ldmatrix_x4(a, queries + swizzled<C::kChunks>(tile * 16 + lane_row, step * 2 + lane_chunk));
+  };
+  constexpr bool kQueriesInRegisters = kTiles == 1 && kD <= 128;
+  std::uint32_t q[kQueriesInRegisters ? kD / 16 : 1][4];
+  if constexpr (kQueriesInRegisters) {
+#pragma unroll
+    for (int step = 0; step < kD / 16; ++step) query_fragment(0, step, q[step]);
+  }
+
+  const float factor = p.scale * kLog2e;
+  const int quad_row = lane / 4;
+  const int quad_column = lane % 4 * 2;
+  float o[kTiles][kD / 8][4];
+  float m[kTiles][2], l[kTiles][2];
+  int limit[kTiles][2];
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int n = 0; n < kD / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) o[tile][n][i] = 0;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      m[tile][half] = kMinusInfinity;
+      l[tile][half] = 0;
+      // Rows that are not there follow the last one.
+      limit[tile][half] = limit_of(p, stream.length, min(first_row + tile * 16 + half * 8 + quad_row, p.rows - 1));
+    }
+  }
+  const int seen_by_all = limit_of(p, stream.length, first_row);
+
+  for (int i = 0; i < groups; ++i) {
+    ptx::cp_async_wait<C::kStages - 2>();
+    __syncwarp();  // every lane's copies of group i are there, and every lane is done with the slot filled next
+    copy_group(i + C::kStages - 1);
+    const std::uint32_t keys = ring + i % C::kStages * 2 * C::kTileBytes;
+    const std::uint32_t values = keys + C::kTileBytes;
+
+    float s[kTiles][2][4] = {};
+#pragma unroll
+    for (int step = 0; step < kD / 16; ++step) {
+      std::uint32_t b[4];
+      ptx::ldmatrix_x4(b, keys + swizzled<C::kChunks>(key_row, step * 2 + key_chunk));
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        if constexpr (kQueriesInRegisters) {
+          ptx::mma_m16n8k16<T>(s[tile][0], q[step], b[0], b[1]);
+          ptx::mma_m16n8k16<T>(s[tile][1], q[step], b[2], b[3]);
+        } else {
+          std::uint32_t a[4];
+          query_fragment(tile, step, a);
+          ptx::mma_m16n8k16<T>(s[tile][0], a, b[0], b[1]);
+          ptx::mma_m16n8k16<T>(s[tile][1], a, b[2], b[3]);
+        }
+      }
+    }
+
+    const int key0 = key_of(i);
+    if (key0 + kWarpKeys > seen_by_all) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            if (key0 + n * 8 + quad_column + j % 2 >= limit[tile][j / 2]) s[tile][n][j] = kMinusInfinity;
+          }
+        }
+      }
+    }
+
+    std::uint32_t probabilities[kTiles][4];
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float top = fmaxf(fmaxf(s[tile][0][2 * half], s[tile][0][2 * half + 1]),
+                          fmaxf(s[tile][1][2 * half], s[tile][1][2 * half + 1]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        const float highest = fmaxf(m[tile][half], top);
+        const float from = highest == kMinusInfinity ? 0.0f : highest;  // nothing seen yet: -inf - 0
+        const float shrink = ptx::exp2_approx((m[tile][half] - from) * factor);
+        m[tile][half] = highest;
+        float sum = 0;
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            float& x = s[tile][n][2 * half + j];
+            x = ptx::exp2_approx((x - from) * factor);
+            sum += x;
+          }
+        }
+        l[tile][half] = l[tile][half] * shrink + sum;
+        if (__any_sync(0xffffffffu, shrink != 1.0f)) {
+#pragma unroll
+          for (int n = 0; n < kD / 8; ++n) {
+            o[tile][n][2 * half] *= shrink;
+            o[tile][n][2 * half + 1] *= shrink;
+          }
+        }
+        probabilities[tile][half] = ptx::pack2<T>(s[tile][0][2 * half], s[tile][0][2 * half + 1]);
+        probabilities[tile][2 + half] = ptx::pack2<T>(s[tile][1][2 * half], s[tile][1][2 * half + 1]);
+      }
+    }
+
+#pragma unroll
+    for (int pair = 0; pair < kD / 16; ++pair) {
+      std::uint32_t b[4];
+      ptx::ldmatrix_x4_trans(b, values + swizzled<C::kChunks>(lane_row, pair * 2 + lane_chunk));
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        ptx::mma_m16n8k16<T>(o[tile][2 * pair], probabilities[tile], b[0], b[1]);
+        ptx::mma_m16n8k16<T>(o[tile][2 * pair + 1], probabilities[tile], b[2], b[3]);
+      }
+    }
+  }
+
+  // The four warps' results meet where the rings were.
+  ptx::cp_async_wait<0>();
+  __syncthreads();
+  float* const joined = reinterpret_cast<float*>(shared);
+  float* const joined_m = joined + C::kWarps * C::kRows * C::kJoinWidth;
+  float* const joined_l = joined_m + C::kWarps * C::kRows;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = l[tile][half];
+      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+      const int row = warp * C::kRows + tile * 16 + half * 8 + quad_row;
+      if (lane % 4 == 0) {
+        joined_m[row] = m[tile][half];
+        joined_l[row] = sum;
+      }
+#pragma unroll
+      for (int n = 0; n < kD / 8; ++n) {
+        *reinterpret_cast<float2*>(joined + row * C::kJoinWidth + n * 8 + quad_column) =
+            make_float2(o[tile][n][2 * half], o[tile][n][2 * half + 1]);
+      }
+    }
+  }
+  __syncthreads();
+  write_rows<C::kWarps, C::kThreads>(p, batch, kv_head, part, first_row, C::kRows, joined, joined_m, joined_l,
+                                     C::kJoinWidth);
+}
+
+}  // namespace warpmeter::attention::cuda_decode

@@ -1,0 +1,18 @@
+#include "kernels/attention/cuda/decode/tensor_core_launch.cuh"
+#include "kernels/attention/cuda/decode/tiles.hpp"
+
+namespace warpmeter::attention::cuda_decode {
+
+void launch_tiles_of(Bf16Tag, int width, int tiles, const Params& p, void* stream, int* blocks_a_processor) {
+  if (width == 64) {
+    tiles == 1 ? launch_tiles<__nv_bfloat16, 64, 1>(p, stream, blocks_a_processor)
+               : launch_tiles<__nv_bfloat16, 64, 2>(p, stream, blocks_a_processor);
+  } else if (width == 128) {
+    tiles == 1 ? launch_tiles<__nv_bfloat16, 128, 1>(p, stream, blocks_a_processor)
+               : launch_tiles<__nv_bfloat16, 128, 2>(p, stream, blocks_a_processor);
+  } else {
+    launch_tiles<__nv_bfloat16, 256, 1>(p, stream, blocks_a_processor);
+  }
+}
+
+}  // namespace warpmeter::attention::cuda_decode

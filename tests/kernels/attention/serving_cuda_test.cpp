@@ -1,0 +1,291 @@
+// Cache, decoding, merges and chunked prefill on a GPU, against the formula in fp64.
+#include <gtest/gtest.h>
+
+#include "kernels/attention/decode.hpp"
+#include "kernels/attention/prefill.hpp"
+#include "kernels/attention/streaming_attention.hpp"
+#include "kernels/runtime/device.hpp"
+#include "kernels/runtime/random.hpp"
+#include "kernels/runtime/stream.hpp"
+#include "tests/kernels/attention/serving_reference.hpp"
+
+namespace warpmeter::attention {
+namespace {
+
+using serving_test::HostTensor;
+using serving_test::reference_row;
+
+struct Gpu {
+  CachingAllocator allocator{Device::cuda()};
+  Stream stream{Device::cuda()};
+  Context context{stream, &allocator};
+
+  /// The same shape on the device.
+  [[nodiscard]] Tensor upload(const HostTensor& host) const {
+    Tensor tensor(context, {host.batch, host.heads, host.rows, host.head_dim}, host.dtype);
+    copy_bytes(tensor.data(), Device::cuda(), host.bytes.data(), Device::cpu(), host.bytes.size(), stream);
+    synchronize(stream);
+    return tensor;
+  }
+  void download(const Tensor& tensor, HostTensor& host) const {
+    copy_bytes(host.bytes.data(), Device::cpu(), tensor.data(), Device::cuda(), host.bytes.size(), stream);
+    synchronize(stream);
+    host.decode();
+  }
+};
+
+class ServingCuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device: " << cuda_unavailable_reason();
+  }
+};
+
+struct Batch {
+  Gpu& gpu;
+  DecodeProblem problem;
+  std::vector<std::int64_t> lengths;
+  HostTensor k, v, q, o;
+  Tensor device_k, device_v, device_q, device_o, device_lse;
+  std::vector<float> lse;
+  KvCache cache;
+
+  Batch(Gpu& g, DecodeProblem p, std::int64_t kv_heads, std::int64_t head_dim, std::vector<std::int64_t> lengths_,
+        DType cache_dtype, std::int64_t page_size = 0)
+      : gpu(g),
+        problem(p),
+        lengths(std::move(lengths_)),
+        k(HostTensor::normal(count(), kv_heads, longest(), head_dim, cache_dtype, 1)),
+        v(HostTensor::normal(count(), kv_heads, longest(), head_dim, cache_dtype, 2)),
+        q(HostTensor::normal(count(), p.num_heads, p.tokens, head_dim, p.dtype, 3)),
+        o(count(), p.num_heads, p.tokens, head_dim, p.dtype),
+        device_k(gpu.upload(k)),
+        device_v(gpu.upload(v)),
+        device_q(gpu.upload(q)),
+        device_o(gpu.context, {count(), p.num_heads, p.tokens, head_dim}, p.dtype),
+        device_lse(gpu.context, {count(), p.num_heads, p.tokens}, DType::fp32),
+        lse(static_cast<std::size_t>(count() * p.num_heads * p.tokens)),
+        cache(gpu.context, {count(), kv_heads, head_dim, longest() + 40, cache_dtype, page_size}) {
+    cache.append(gpu.context, cache_dtype, as_const(operand_bhsd(device_k)), as_const(operand_bhsd(device_v)), lengths);
+  }
+  [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(lengths.size()); }
+  [[nodiscard]] std::int64_t longest() const { return *std::max_element(lengths.begin(), lengths.end()); }
+
+  void poison() {
+    device_o.fill_bytes(0xFF, gpu.stream);
+    device_lse.fill_bytes(0xFF, gpu.stream);
+  }
+  void download() {
+    copy_bytes(lse.data(), Device::cpu(), device_lse.data(), Device::cuda(), lse.size() * 4, gpu.stream);
+    gpu.download(device_o, o);
+  }
+  DecodePlan run(const DecodeOptions& options = {}) {
+    const DecodePlan plan = plan_decode(Device::cuda(), problem, cache.view(), options);
+    poison();
+    const std::size_t before = gpu.allocator.stats().current.allocated;
+    gpu.allocator.reset_peak();
+    flash_decode(gpu.context, problem, cache.view(), plan, as_const(operand_bhsd(device_q)), operand_bhsd(device_o),
+                 device_lse.data_as<float>());
+    EXPECT_EQ(gpu.allocator.stats().peak.allocated, before + plan.workspace_bytes);
+    download();
+    return plan;
+  }
+  /// Largest error of o over largest |reference|; lse is looked at, too. At most `rows` rows of each sequence.
+  [[nodiscard]] double error() const {
+    double error = 0, largest = 0;
+    for (std::int64_t b = 0; b < count(); ++b) {
+      for (std::int64_t h = 0; h < problem.num_heads; ++h) {
+        for (std::int64_t t = 0; t < problem.tokens; ++t) {
+          const std::int64_t length = lengths[static_cast<std::size_t>(b)];
+          const std::int64_t keys = problem.causal ? length - problem.tokens + t + 1 : length;
+          const auto expected = reference_row(q.row(b, h, t), k, v, b, h / (problem.num_heads / k.heads), keys);
+          for (std::int64_t c = 0; c < k.head_dim; ++c) {
+            const double off = std::abs(o.row(b, h, t)[c] - expected.o[static_cast<std::size_t>(c)]);
+            if (std::isnan(off)) return INFINITY;
+            error = std::max(error, off);
+            largest = std::max(largest, std::abs(expected.o[static_cast<std::size_t>(c)]));
+          }
+          const float got = lse[static_cast<std::size_t>((b * problem.num_heads + h) * problem.tokens + t)];
+          EXPECT_NEAR(got, expected.lse, 1e-5 * std::max(1.0, std::abs(expected.lse)))
+              << "lse of b" << b << " h" << h << " t" << t;
+        }
+      }
+    }
+    return error / largest;
+  }
+};
+
+/// P and the result are rounded to 16 bits; fp32 arithmetic otherwise.
+double allowed(DType query, DType cached) {
+  if (query == DType::fp32) return 1e-5;
+  return (query == cached ? 2 : 1) * unit_roundoff(query) + 1e-5;
+}
+
+TEST_F(ServingCuda, EveryShapeGivesTheReference) {
+  Gpu gpu;
+  struct Shape {
+    std::int64_t heads, kv_heads, head_dim, tokens;
+  };
+  for (const Shape s :
+       {Shape{8, 8, 64, 1}, Shape{8, 2, 128, 1}, Shape{4, 4, 80, 1}, Shape{3, 1, 17, 2}, Shape{2, 2, 1, 1},
+        Shape{8, 1, 256, 1}, Shape{32, 2, 64, 1}, Shape{4, 2, 96, 8}, Shape{6, 2, 40, 5}, Shape{10, 1, 33, 16},
+        Shape{8, 2, 128, 16}, Shape{8, 2, 128, 8}, Shape{4, 1, 256, 6}, Shape{20, 1, 128, 1}, Shape{17, 1, 64, 3}}) {
+    for (const DType dtype : {DType::bf16, DType::fp32, DType::fp16}) {
+      for (const std::int64_t page : {0, 16, 64}) {
+        Batch batch(gpu, {s.heads, s.tokens, dtype}, s.kv_heads, s.head_dim, {s.tokens, 77, 300, 1000}, dtype, page);
+        const DecodePlan plan = batch.run();
+        EXPECT_LE(batch.error(), allowed(dtype, dtype))
+            << s.heads << "/" << s.kv_heads << " d" << s.head_dim << " t" << s.tokens << " page " << page << " "
+            << name(dtype) << " " << plan.kernel << " splits " << plan.splits;
+      }
+    }
+  }
+}
+
+TEST_F(ServingCuda, QueriesOfAnotherTypeThanTheCache) {
+  Gpu gpu;
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    for (const DType cached : {DType::fp32, DType::bf16, DType::fp16}) {
+      Batch batch(gpu, {6, 1, dtype}, 2, 64, {530, 19}, cached, 32);
+      batch.run({3, 64});
+      EXPECT_LE(batch.error(), allowed(dtype, cached)) << name(dtype) << " of " << name(cached);
+    }
+  }
+}
+
+TEST_F(ServingCuda, EveryMergeDealSplitAndBlock) {
+  Gpu gpu;
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    Batch batch(gpu, {8, 1, dtype}, 4, 64, {1000, 1, 257}, dtype, 16);
+    std::vector<float> first;
+    for (const Merge merge : {Merge::tree, Merge::lse, Merge::two_pass, Merge::sequential}) {
+      for (const Deal deal : {Deal::contiguous, Deal::round_robin}) {
+        for (const std::int64_t splits : {0, 1, 4, 5, 16}) {
+          for (const std::int64_t block : {0, 16, 48, 256}) {
+            if (merge == Merge::sequential && splits > 1) continue;
+            batch.run({splits, block, merge, deal});
+            ASSERT_LE(batch.error(), allowed(dtype, dtype))
+                << name(merge) << " " << name(deal) << " " << splits << " x " << block;
+            const std::vector<float> values = batch.o.values;
+            batch.run({splits, block, merge, deal});
+            ASSERT_EQ(values, batch.o.values) << "another run, other bits";
+            if (first.empty()) first = values;
+            const float tolerance = dtype == DType::fp32 ? 1e-6f : 0.02f;
+            for (std::size_t i = 0; i < first.size(); ++i) ASSERT_NEAR(values[i], first[i], tolerance);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ServingCuda, ScoresOfTenThousandKeepTheirDigits) {
+  Gpu gpu;
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    for (const Merge merge : {Merge::tree, Merge::lse, Merge::two_pass}) {
+      Batch batch(gpu, {4, 1, dtype}, 2, 64, {700}, dtype);
+      for (HostTensor* t : {&batch.k, &batch.q}) {
+        for (float& value : t->values) value = std::round(value * 35);
+        t->encode();
+      }
+      batch.device_k = gpu.upload(batch.k);
+      batch.device_q = gpu.upload(batch.q);
+      batch.cache.reset(gpu.context);
+      batch.cache.append(gpu.context, dtype, as_const(operand_bhsd(batch.device_k)),
+                         as_const(operand_bhsd(batch.device_v)), 700);
+      batch.run({7, 32, merge});
+      EXPECT_LE(batch.error(), dtype == DType::fp32 ? 2e-5 : allowed(dtype, dtype)) << name(merge);
+    }
+  }
+}
+
+TEST_F(ServingCuda, RowsBehindTheLastTokenAreNotData) {
+  Gpu gpu;
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    Batch batch(gpu, {8, 1, dtype}, 2, 64, {37, 100}, dtype, 16);
+    HostTensor nan(2, 2, 30, 64, dtype);
+    nan.poison();
+    const Tensor device_nan = gpu.upload(nan);
+    batch.cache.append(gpu.context, dtype, as_const(operand_bhsd(device_nan)), as_const(operand_bhsd(device_nan)), 30);
+    batch.cache.truncate(gpu.context, 0, 37);
+    batch.cache.truncate(gpu.context, 1, 100);
+    batch.run();
+    EXPECT_LE(batch.error(), allowed(dtype, dtype));
+  }
+}
+
+TEST_F(ServingCuda, LongSequencesFillTheDevice) {
+  Gpu gpu;
+  Batch batch(gpu, {4, 1, DType::bf16}, 1, 128, {20001}, DType::bf16, 64);
+  const DecodePlan plan = batch.run();
+  EXPECT_GT(plan.splits, 32);
+  EXPECT_LE(batch.error(), allowed(DType::bf16, DType::bf16));
+}
+
+TEST_F(ServingCuda, ChunkedPrefillSplitAndGathered) {
+  Gpu gpu;
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    for (const std::int64_t page : {0, 64}) {
+      for (const std::int64_t splits : {0, 1, 3}) {
+        Batch batch(gpu, {4, 100, dtype}, 2, 64, {1000, 1000}, dtype, page);
+        const PrefillPlan plan = plan_prefill(Device::cuda(), batch.problem, batch.cache.view(), {nullptr, splits});
+        batch.poison();
+        prefill_attention(gpu.context, batch.problem, batch.cache.view(), plan, as_const(operand_bhsd(batch.device_q)),
+                          operand_bhsd(batch.device_o), batch.device_lse.data_as<float>());
+        batch.download();
+        EXPECT_LE(batch.error(), dtype == DType::fp32 ? 1e-5 : 3 * unit_roundoff(dtype))
+            << name(dtype) << " page " << page << " splits " << splits << " " << plan.kernel;
+      }
+    }
+  }
+}
+
+TEST_F(ServingCuda, AHundredDecodedTokensAreTheRowsOfTheWhole) {
+  Gpu gpu;
+  StreamingConfig config;
+  config.sequences = 2;
+  config.d_model = 64;
+  config.num_heads = config.num_kv_heads = 4;
+  config.max_tokens = 128;
+  config.chunk = 3;
+  config.page_size = 16;
+  StreamingWeights weights;
+  std::uint64_t id = 0;
+  for (Tensor* weight : {&weights.q, &weights.k, &weights.v, &weights.out}) {
+    *weight = Tensor(gpu.context, {64, 64}, DType::fp32);
+    fill_normal(*weight, 1, ++id, gpu.stream, 0.125f);
+  }
+  const HostTensor x = HostTensor::normal(2, 1, 109, 64, DType::fp32, 7);
+  const auto piece = [&](std::int64_t first, std::int64_t tokens) {
+    HostTensor part(2, 1, tokens, 64, DType::fp32);
+    for (std::int64_t b = 0; b < 2; ++b)
+      std::copy_n(x.row(b, 0, first), tokens * 64, part.values.begin() + b * tokens * 64);
+    part.encode();
+    Tensor tensor(gpu.context, {2, tokens, 64}, DType::fp32);
+    copy_bytes(tensor.data(), Device::cuda(), part.bytes.data(), Device::cpu(), part.bytes.size(), gpu.stream);
+    synchronize(gpu.stream);
+    return tensor;
+  };
+  StreamingConfig one_shot = config;
+  one_shot.chunk = 0;
+  one_shot.page_size = 0;
+  StreamingAttention whole(gpu.context, one_shot, weights);
+  HostTensor expected(2, 1, 109, 64, DType::fp32);
+  gpu.download(whole.prefill(gpu.context, piece(0, 109)), expected);
+  StreamingAttention streaming(gpu.context, config, weights);
+  const auto compare = [&](const Tensor& got, std::int64_t first, std::int64_t tokens) {
+    HostTensor host(2, 1, tokens, 64, DType::fp32);
+    gpu.download(got, host);
+    for (std::int64_t b = 0; b < 2; ++b) {
+      for (std::int64_t i = 0; i < tokens * 64; ++i)
+        ASSERT_NEAR(host.row(b, 0, 0)[i], expected.row(b, 0, first)[i], 1e-5);
+    }
+  };
+  compare(streaming.prefill(gpu.context, piece(0, 9)), 0, 9);
+  for (std::int64_t t = 9; t < 109; ++t) compare(streaming.decode(gpu.context, piece(t, 1)), t, 1);
+  streaming.reset(gpu.context);
+  EXPECT_THROW((void)streaming.decode(gpu.context, piece(0, 1)), KvCacheError);
+}
+
+}  // namespace
+}  // namespace warpmeter::attention

@@ -206,7 +206,14 @@ class MpiBackend final : public Backend {
   [[nodiscard]] DeviceKind device_kind() const noexcept override { return DeviceKind::cpu; }
   [[nodiscard]] std::string_view description() const noexcept override { return "the MPI library"; }
   [[nodiscard]] std::optional<std::string> unavailable(const GroupShape& shape) const override {
-    if (shape.launched || launcher_is_there()) return std::nullopt;
+    if (shape.launched) {
+      for (const char* told : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE"}) {
+        if (std::getenv(told) != nullptr) return std::nullopt;
+      }
+      return "mpi: the ranks were not started by the MPI library's launcher: start them with mpirun, or without a "
+             "launcher";
+    }
+    if (launcher_is_there()) return std::nullopt;
     return "mpi: there is no mpirun to start ranks with: install openmpi-bin";
   }
 

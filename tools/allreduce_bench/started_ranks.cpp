@@ -184,7 +184,8 @@ void StartedRanks::start(const std::vector<std::string>& command, int rank) {
   const pid_t pid = fork();
   if (pid == 0) {
     if (by_mpirun_) setpgid(0, 0);  // Ctrl-C is for this program to handle
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // mpirun shall still tidy up; its ranks end by themselves when their leader is gone.
+    prctl(PR_SET_PDEATHSIG, by_mpirun_ ? SIGTERM : SIGKILL);
     if (getppid() != parent) _exit(127);
     signal(SIGINT, by_mpirun_ ? SIG_DFL : SIG_IGN);
     signal(SIGTERM, SIG_DFL);

@@ -8,6 +8,10 @@
 //   bound  memory for small kernels: x is read once (and a little more, from L2), z written once
 #include "kernels/primer/kernel_file.hpp"
 
+#if WM_PRIMER_CUDA
+#include "kernels/primer/cuda/load_window.cuh"
+#endif
+
 namespace warpmeter::primer::conv2d::WM_PRIMER_PART {
 
 #if WM_PRIMER_DESCRIBES
@@ -84,19 +88,14 @@ constexpr int kThreads = 256;
 constexpr int kTileRows = 32, kTileCols = 128;
 constexpr int kPitch = kTileCols + 8;  // floats of a row of the tile in shared memory, what a kernel 7 wide reads
 
-/// Sums over the part of the kernel that begins at (first_i, first_j), kW wide, into the thread's 4 x 4 results.
+/// Sums over the part of the kernel that begins at (first_i, first_j), kW wide, into the thread's 4 x 4 results. `rows`
+/// and `cols` are left of the picture from x on, whose rows are `row_stride` elements apart.
 template <class T, int kW>
 __device__ __forceinline__ void add_part(const T* x, const T* w, float* tile, float (&sums)[4][4], std::int64_t rows,
-                                         std::int64_t cols, int size, int first_i, int first_j) {
-  constexpr int kRows = kTileRows + kW - 1, kAcross = kPitch / kPack<T>;
-  constexpr int kLoads = (kRows * kAcross + kThreads - 1) / kThreads;
-  uint4 raw[kLoads];
-#pragma unroll
-  for (int load = 0; load < kLoads; ++load) {
-    const int item = threadIdx.x + load * kThreads;
-    const std::int64_t row = item / kAcross + first_i, col = item % kAcross * kPack<T> + first_j;
-    raw[load] = load_pack<T, Reuse::again>(x + row * cols + col, row < rows && item < kRows * kAcross ? cols - col : 0);
-  }
+                                         std::int64_t cols, std::int64_t row_stride, int size, int first_i,
+                                         int first_j) {
+  load_window<kThreads, kTileRows + kW - 1, kPitch>(x + first_i * row_stride + first_j, rows - first_i, cols - first_j,
+                                                    row_stride, tile);
   float weights[kW][kW];
 #pragma unroll
   for (int i = 0; i < kW; ++i) {
@@ -106,20 +105,6 @@ __device__ __forceinline__ void add_part(const T* x, const T* w, float* tile, fl
       weights[i][j] = there ? to_float(w[(first_i + i) * std::int64_t{size} + first_j + j]) : 0.0f;
     }
   }
-  __syncthreads();  // the tile of the part before is done with
-#pragma unroll
-  for (int load = 0; load < kLoads; ++load) {
-    const int item = threadIdx.x + load * kThreads;
-    float values[kPack<T>];
-    unpack<T>(raw[load], values);
-    if (item >= kRows * kAcross) break;
-#pragma unroll
-    for (int i = 0; i < kPack<T>; i += 4) {
-      *reinterpret_cast<float4*>(tile + item * kPack<T> + i) =
-          make_float4(values[i], values[i + 1], values[i + 2], values[i + 3]);
-    }
-  }
-  __syncthreads();
   const float* const window = tile + threadIdx.x / 32 * 4 * kPitch + threadIdx.x % 32 * 4;
 #pragma unroll
   for (int i = 0; i < 4 + kW - 1; ++i) {  // a row of the window serves each result row that it is within kW of
@@ -151,7 +136,7 @@ __global__ void __launch_bounds__(kThreads)
     float sums[4][4] = {};
     for (int i = 0; i < size; i += kW) {
       for (int j = 0; j < size; j += kW) {
-        add_part<T, kW>(x + corner, w, tile, sums, rows - row, cols - col, size, i, j);
+        add_part<T, kW>(x + corner, w, tile, sums, rows - row, cols - col, cols, size, i, j);
       }
     }
     const int down_tile = threadIdx.x / 32 * 4, across_tile = threadIdx.x % 32 * 4;

@@ -14,6 +14,7 @@
 #include "kernels/primer/kernel_file.hpp"
 
 #if WM_PRIMER_CPU
+#include "kernels/primer/detail/cpu_int4.hpp"
 #include "kernels/primer/detail/cpu_matmul.hpp"
 #elif WM_PRIMER_CUDA
 #include "kernels/primer/cuda/int4_weights.cuh"
@@ -69,51 +70,6 @@ Kernel describe() {
 #endif
 
 #if WM_PRIMER_CPU
-/// A row of weights: dequantized as the formula says, or multiplied with a column of y as they are.
-template <class T>
-struct Row {
-  const std::uint32_t *words, *offsets;
-  const T* scales;
-
-  Row(const Problem& p, const Arguments& a, std::int64_t row) {
-    const std::int64_t groups = (p.inner + p.group_size - 1) / p.group_size;
-    words = a.input<std::uint32_t>(0) + row * ((p.inner + 7) / 8);
-    scales = a.input<T>(1) + row * groups;
-    offsets = a.input<std::uint32_t>(2) + row * ((groups + 7) / 8);
-  }
-  [[nodiscard]] float offset(std::int64_t group) const {
-    return static_cast<float>(offsets[group / 8] >> (4 * (group % 8)) & 0xF);
-  }
-
-  void dequantize(const Problem& p, float* out) const {
-    for (std::int64_t k = 0; k < p.inner; ++k) {
-      const std::int64_t group = k / p.group_size;
-      const auto weight = static_cast<float>(words[k / 8] >> (4 * (k % 8)) & 0xF);
-      out[k] = to_float(scales[group]) * (weight - offset(group));
-    }
-  }
-
-  /// sum_k scale * (w - offset) * y. `turned` has y's elements so that lane l, nibble n of kWidth words is at
-  /// [8 * kWidth * chunk + kWidth * n + l]; whole chunks of 8 * kWidth lie within a group.
-  [[nodiscard]] float multiply(const Problem& p, const float* turned) const {
-    Vec sums[2] = {};
-    for (std::int64_t k = 0; k < p.inner; k += 8 * kWidth) {
-      UintVec of_words;
-      __builtin_memcpy(&of_words, words + k / 8, sizeof(of_words));
-      const Vec base = broadcast(offset(k / p.group_size));
-      Vec products[2] = {};
-#pragma GCC unroll 8
-      for (int n = 0; n < 8; ++n) {
-        const Vec weights = __builtin_convertvector(bit_cast_vec<IntVec>(of_words >> (4 * n) & 0xFu), Vec) - base;
-        products[n % 2] = fma(weights, load(turned + k + kWidth * n), products[n % 2]);
-      }
-      const Vec scale = broadcast(to_float(scales[k / p.group_size]));
-      for (int n = 0; n < 2; ++n) sums[n] = fma(products[n], scale, sums[n]);
-    }
-    return reduce_add(sums[0] + sums[1]);
-  }
-};
-
 void run(const Problem& p, const Arguments& a) {
   by_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
@@ -126,12 +82,12 @@ void run(const Problem& p, const Arguments& a) {
       }
       for_parts(p.rows, 1, static_cast<double>(p.rows * p.inner), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
-          a.output<T>(0)[row] = from_float<T>(Row<T>(p, a, row).multiply(p, workspace));
+          a.output<T>(0)[row] = from_float<T>(Int4Row<T>(p, a, row).multiply(p, workspace));
         }
       });
       return;
     }
-    const auto fill_row = [&](std::int64_t, std::int64_t row, float* out) { Row<T>(p, a, row).dequantize(p, out); };
+    const auto fill_row = [&](std::int64_t, std::int64_t row, float* out) { Int4Row<T>(p, a, row).dequantize(p, out); };
     Problem one_batch = p;
     one_batch.batch = 1;
     cpu_matmul(one_batch, fill_row, y, a.output<T>(0), workspace);

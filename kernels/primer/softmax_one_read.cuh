@@ -7,9 +7,12 @@
 //          not fit there either is read again
 //   bound  memory: one read and one write
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/primer/kernel_file.hpp"
+
+#if WM_PRIMER_DESCRIBES
+#include "kernels/primer/detail/softmax.hpp"
+#endif
 #include "kernels/runtime/parallel.hpp"
 
 namespace warpmeter::primer::softmax_one_read::WM_PRIMER_PART {
@@ -25,23 +28,7 @@ constexpr std::int64_t row_floats(std::int64_t cols) {
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
-  Kernel kernel;
-  kernel.formula = "y[i,j] = exp(x[i,j] - m[i]) / sum_k exp(x[i,k] - m[i]), m[i] = max_k x[i,k]";
-  kernel.layout = "x, y (rows, cols)";
-  kernel.sizes = {Size::rows, Size::cols};
-  kernel.bench = {.rows = 4096, .cols = 4096};
-  kernel.notes = {.rows = 4, .cols = 200};
-  kernel.inputs = [](const Problem& p) { return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}}; };
-  kernel.outputs = [](const Problem& p) { return TensorSpecs{{"y", {p.rows, p.cols}, p.dtype}}; };
-  kernel.flops = [](const Problem& p) { return 5.0 * static_cast<double>(p.rows * p.cols); };
-  kernel.reference = [](const Problem& p, const HostTensors& in, int, std::int64_t i) {
-    const std::int64_t row = i / p.cols * p.cols;
-    double most = in[0][row], sum = 0;
-    for (std::int64_t j = 1; j < p.cols; ++j) most = std::max(most, in[0][row + j]);
-    for (std::int64_t j = 0; j < p.cols; ++j) sum += std::exp(in[0][row + j] - most);
-    return std::exp(in[0][i] - most) / sum;
-  };
-  kernel.reference_cost = [](const Problem& p) { return 8.0 * static_cast<double>(p.cols); };
+  Kernel kernel = softmax_kernel();
   kernel.workspace_bytes = [](const Problem& p, Device device) {
     // On the CPU each thread keeps a row's exponentials.
     return device.is_cpu() ? static_cast<std::size_t>(num_threads() * row_floats(p.cols)) * sizeof(float) : 0;
@@ -84,72 +71,57 @@ void run(const Problem& p, const Arguments& a) {
 
 #if WM_PRIMER_CUDA
 template <class T, int kTeam, int kHeld>
-__global__ void __launch_bounds__(kTeam == 32 ? 256 : kTeam)
+__global__ void __launch_bounds__(kTeam == 32 ? 256 : kTeam, kTeam == 512 ? 2 : 1)
     kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols, int in_shared) {
   extern __shared__ uint4 beyond[];  // pieces kHeld .. kHeld + in_shared - 1 of each thread
   const int teams = blockDim.x / kTeam, thread = threadIdx.x % kTeam;
   const std::int64_t row = blockIdx.x * std::int64_t{teams} + threadIdx.x / kTeam;
   if (row >= rows) return;
-  const T* const of_row = x + row * cols;
-  const int pieces = static_cast<int>((cols + kTeam * kPack<T> - 1) / (kTeam * kPack<T>));
-  const auto col_of = [&](int piece) { return (std::int64_t{piece} * kTeam + thread) * kPack<T>; };
+  constexpr std::int64_t kStep = kTeam * kPack<T>;  // from a thread's piece to its next
+  const T* const from = x + row * cols + thread * kPack<T>;
+  T* const to = y + row * cols + thread * kPack<T>;
+  const std::int64_t left = cols - thread * kPack<T>;
+  const int pieces = static_cast<int>((cols + kStep - 1) / kStep);
+  const auto load = [&](int k) { return load_pack<T, Reuse::again>(from + k * kStep, left - k * kStep); };
 
   uint4 held[kHeld];
 #pragma unroll
-  for (int k = 0; k < kHeld; ++k) held[k] = load_pack(of_row + col_of(k), cols - col_of(k));
-  float most = -INFINITY, values[kPack<T>];
-  const auto take_maximum = [&](uint4 piece, int k) {
-    unpack_scores<T>(piece, cols - col_of(k), values);
+  for (int k = 0; k < kHeld; ++k) held[k] = load(k);
+#pragma unroll 4
+  for (int k = kHeld; k < min(pieces, kHeld + in_shared); ++k) beyond[(k - kHeld) * kTeam + thread] = load(k);
+
+  // Calls f(k) for each piece, with its numbers in `values`. A thread reads what it stored itself: no barrier.
+  float values[kPack<T>];
+  const auto for_each_piece = [&](auto f) {
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) {
+      forget_unpacked(held[k]);
+      unpack_scores<T>(held[k], left - k * kStep, values);
+      f(k);
+    }
+    for (int k = kHeld; k < pieces; ++k) {
+      const uint4 piece = k < kHeld + in_shared ? beyond[(k - kHeld) * kTeam + thread] : load(k);
+      unpack_scores<T>(piece, left - k * kStep, values);
+      f(k);
+    }
+  };
+
+  float most = -INFINITY, sum = 0.0f;
+  for_each_piece([&](int) {
 #pragma unroll
     for (const float value : values) most = fmaxf(most, value);
-  };
-#pragma unroll
-  for (int k = 0; k < kHeld; ++k) take_maximum(held[k], k);
-#pragma unroll 4
-  for (int k = kHeld; k < pieces; ++k) {
-    const uint4 piece = load_pack<T, Reuse::again>(of_row + col_of(k), cols - col_of(k));
-    if (k - kHeld < in_shared) beyond[(k - kHeld) * kTeam + thread] = piece;
-    take_maximum(piece, k);
-  }
+  });
   most = team_reduce<kTeam>(most, Max());
-
-  const auto kept = [&](int k) {  // a piece that is in no register; a thread reads its own, so no barrier is needed
-    return k - kHeld < in_shared ? beyond[(k - kHeld) * kTeam + thread]
-                                 : load_pack<T, Reuse::again>(of_row + col_of(k), cols - col_of(k));
-  };
-  float sum = 0.0f;
-  const auto exponentials = [&](uint4 piece, int k) {
-    unpack_scores<T>(piece, cols - col_of(k), values);
+  for_each_piece([&](int) {
 #pragma unroll
-    for (float& value : values) value = ptx::exp2_approx((value - most) * kLog2e);
-  };
-  const auto add_up = [&](uint4 piece, int k) {
-    exponentials(piece, k);
-#pragma unroll
-    for (const float value : values) sum += value;
-  };
-#pragma unroll
-  for (int k = 0; k < kHeld; ++k) {
-    add_up(held[k], k);
-    if constexpr (sizeof(T) == 4) held[k] = pack<T>(values);  // 16-bit types would round twice
-  }
-  for (int k = kHeld; k < pieces; ++k) add_up(kept(k), k);
+    for (const float value : values) sum += ptx::exp2_approx((value - most) * kLog2e);
+  });
   const float inverse = 1.0f / team_reduce<kTeam>(sum, Add());
-
-  const auto write = [&](int k) {
+  for_each_piece([&](int k) {
 #pragma unroll
-    for (float& value : values) value *= inverse;
-    store_pack(y + row * cols + col_of(k), cols - col_of(k), values);
-  };
-#pragma unroll
-  for (int k = 0; k < kHeld; ++k) {
-    sizeof(T) == 4 ? unpack<T>(held[k], values) : exponentials(held[k], k);
-    write(k);
-  }
-  for (int k = kHeld; k < pieces; ++k) {
-    exponentials(kept(k), k);
-    write(k);
-  }
+    for (float& value : values) value = ptx::exp2_approx((value - most) * kLog2e) * inverse;
+    store_pack(to + k * kStep, left - k * kStep, values);
+  });
 }
 
 template <class T, int kTeam, int kHeld>

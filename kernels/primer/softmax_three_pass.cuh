@@ -4,10 +4,11 @@
 //   grid   a team of threads for each row: a warp for short rows (8 rows a block), a block of 256 for long ones
 //   passes 1: the maximum, 2: the sum of the exponentials, 3: the results. Each reads the row again, and hopes for the
 //   cache bound  memory: at best one read and one write, here up to three reads
-#include <algorithm>
-#include <cmath>
-
 #include "kernels/primer/kernel_file.hpp"
+
+#if WM_PRIMER_DESCRIBES
+#include "kernels/primer/detail/softmax.hpp"
+#endif
 
 namespace warpmeter::primer::softmax_three_pass::WM_PRIMER_PART {
 
@@ -15,24 +16,7 @@ constexpr float kLog2e = 1.44269504f;  // exp(x) = 2^(x * log2(e)), and 2^x is w
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
-  Kernel kernel;
-  kernel.formula = "y[i,j] = exp(x[i,j] - m[i]) / sum_k exp(x[i,k] - m[i]), m[i] = max_k x[i,k]";
-  kernel.layout = "x, y (rows, cols)";
-  kernel.sizes = {Size::rows, Size::cols};
-  kernel.bench = {.rows = 4096, .cols = 4096};
-  kernel.notes = {.rows = 4, .cols = 200};
-  kernel.inputs = [](const Problem& p) { return TensorSpecs{{"x", {p.rows, p.cols}, p.dtype}}; };
-  kernel.outputs = [](const Problem& p) { return TensorSpecs{{"y", {p.rows, p.cols}, p.dtype}}; };
-  kernel.flops = [](const Problem& p) { return 5.0 * static_cast<double>(p.rows * p.cols); };
-  kernel.reference = [](const Problem& p, const HostTensors& in, int, std::int64_t i) {
-    const std::int64_t row = i / p.cols * p.cols;
-    double most = in[0][row], sum = 0;
-    for (std::int64_t j = 1; j < p.cols; ++j) most = std::max(most, in[0][row + j]);
-    for (std::int64_t j = 0; j < p.cols; ++j) sum += std::exp(in[0][row + j] - most);
-    return std::exp(in[0][i] - most) / sum;
-  };
-  kernel.reference_cost = [](const Problem& p) { return 8.0 * static_cast<double>(p.cols); };
-  return kernel;
+  return softmax_kernel();
 }
 #endif
 

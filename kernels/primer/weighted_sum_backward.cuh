@@ -4,9 +4,14 @@
 //   x, dx (rows, cols), w, dw (cols), g (rows), fp32, bf16 or fp16; summed in fp32
 //   grid   x: blocks of 256 pieces of 16 bytes along the columns; y: parts of the rows, as many as make four blocks a
 //          multiprocessor. A thread goes down its part, four rows at a time, and leaves a partial sum of dw in the
-//          workspace (parts, cols). A second kernel adds the parts up: the same order, so the same bits, on every run
+//          workspace (parts, cols). cuda/add_parts.cuh adds the parts up: the same order, so the same bits, on every
+//          run
 //   bound  memory: x is read once, dx is written once
 #include "kernels/primer/kernel_file.hpp"
+
+#if WM_PRIMER_CUDA
+#include "kernels/primer/cuda/add_parts.cuh"
+#endif
 
 namespace warpmeter::primer::weighted_sum_backward::WM_PRIMER_PART {
 
@@ -91,7 +96,6 @@ void run(const Problem& p, const Arguments& a) {
 constexpr int kThreads = 256;
 constexpr int kUnroll = 4;      // rows that a thread has under way
 constexpr int kBlocksOnSm = 4;  // enough loads under way, few enough parts to add up
-constexpr int kAddWarps = 32;   // of the second kernel's blocks: each adds every 32nd part
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
@@ -129,25 +133,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// A block adds up 32 columns: warp k every kAddWarps-th part from the k-th on, then the first warp the warps' sums.
-template <class T>
-__global__ void __launch_bounds__(32 * kAddWarps)
-    add_parts_kernel(const float* partial, T* dw, int parts, std::int64_t cols) {
-  __shared__ float sums[kAddWarps][32];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const std::int64_t col = blockIdx.x * std::int64_t{32} + lane;
-  float sum = 0.0f;
-  if (col < cols) {
-#pragma unroll 4
-    for (int part = warp; part < parts; part += kAddWarps) sum += partial[part * cols + col];
-  }
-  sums[warp][lane] = sum;
-  __syncthreads();
-  if (warp > 0 || col >= cols) return;
-  for (int k = 1; k < kAddWarps; ++k) sum += sums[k][lane];
-  dw[col] = from_float<T>(sum);
-}
-
 void run(const Problem& p, const Arguments& a, StreamView stream) {
   by_dtype(p.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
@@ -158,9 +143,7 @@ void run(const Problem& p, const Arguments& a, StreamView stream) {
     rows_kernel<T><<<dim3(grid_x(across), parts), kThreads, 0, handle(stream)>>>(
         a.input<T>(0), a.input<T>(1), a.input<T>(2), a.output<T>(0), partial, p.rows, p.cols);
     check_launch();
-    add_parts_kernel<T><<<grid_x(ceil_div(p.cols, 32)), 32 * kAddWarps, 0, handle(stream)>>>(
-        partial, a.output<T>(1), static_cast<int>(parts), p.cols);
-    check_launch();
+    add_parts(partial, a.output<T>(1), static_cast<int>(parts), p.cols, stream);
   });
 }
 #endif

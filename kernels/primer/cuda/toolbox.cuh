@@ -66,6 +66,12 @@ __device__ __forceinline__ void unpack_scores(uint4 raw, std::int64_t left, floa
   for (int i = 0; i < kPack<T>; ++i) x[i] = i < left ? x[i] : -INFINITY;
 }
 
+/// Makes the compiler forget what it knows of `raw`: it would else keep what was once unpacked from it, twice the
+/// registers.
+__device__ __forceinline__ void forget_unpacked(uint4& raw) {
+  asm volatile("" : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w));
+}
+
 /// Floats as 16 bytes, rounded to nearest even.
 template <class T>
 __device__ __forceinline__ uint4 pack(const float (&x)[kPack<T>]) {

@@ -170,7 +170,8 @@ void NcclCommunicator::meet_the_others(Communicator& control, NcclGroup::Start& 
 
 CommunicatorBuffer NcclCommunicator::allocate(std::size_t bytes) {
   const DeviceGuard guard(device_);
-  const std::size_t wanted = std::max<std::size_t>(bytes, 1);
+  constexpr std::size_t kGranule = 4096;  // of a window
+  const std::size_t wanted = std::max(kGranule, (bytes + kGranule - 1) / kGranule * kGranule);
   void* data = nullptr;
   if (options_.registration == NcclRegistration::none) {
     const cudaError_t error = cudaMalloc(&data, wanted);

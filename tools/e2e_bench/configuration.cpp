@@ -286,8 +286,8 @@ std::vector<Configuration> expand(const OptionTable& table, const harness::Setti
 }
 
 std::vector<std::string> row_keys() {
-  return {"size",    "precision", "structure", "attention",  "recompute", "graph", "adamw",       "mode",  "batch",
-          "context", "d_model",   "d_ff",      "num_layers", "num_heads", "vocab", "train_steps", "phase", "operation"};
+  return {"size",  "precision", "structure", "attention", "recompute",  "graph",     "adamw", "mode",
+          "batch", "context",   "d_model",   "d_ff",      "num_layers", "num_heads", "vocab"};
 }
 
 reports::Object describe(const Configuration& c) {

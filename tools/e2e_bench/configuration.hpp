@@ -45,7 +45,7 @@ void add_options(harness::OptionTable& table);
 /// context, and size last, as the notes' table runs. Throws UsageError.
 [[nodiscard]] std::vector<Configuration> expand(const harness::OptionTable& table, const harness::Settings& settings);
 
-/// What identifies a row.
+/// What identifies a row, further keys of training and operations aside.
 [[nodiscard]] std::vector<std::string> row_keys();
 [[nodiscard]] reports::Object describe(const Configuration& configuration);
 /// The options that repeat it.

@@ -21,7 +21,10 @@ void ModelTool::add_options(harness::OptionTable& table) const {
 }
 
 void ModelTool::adjust(const harness::OptionTable& table, harness::Settings& /*settings*/) const {
-  rows_ = table.flag("--breakdown") ? Rows::operations : table.flag("--dtypes") ? Rows::types : Rows::phases;
+  rows_ = table.flag("--breakdown")    ? Rows::operations
+          : table.flag("--dtypes")     ? Rows::types
+          : table.has("--train-steps") ? Rows::training
+                                       : Rows::phases;
 }
 
 std::string ModelTool::default_preset(Device device) const {
@@ -65,15 +68,12 @@ std::vector<std::unique_ptr<harness::Case>> ModelTool::cases(const harness::Opti
   std::vector<std::unique_ptr<harness::Case>> cases;
   for (Configuration& configuration : expand(table, settings)) {
     std::vector<std::unique_ptr<harness::Case>> rows;
-    if (rows_ == Rows::phases) {
-      if (configuration.train_steps != 0) {
-        rows.push_back(std::make_unique<TrainingCase>(std::move(configuration), settings.device));
-      } else {
-        rows.push_back(std::make_unique<ModelCase>(std::move(configuration), settings.device));
-      }
-    } else if (configuration.implementation(settings.device) == nullptr) {
-      // Its operations cannot be told: one row says why.
+    if (rows_ == Rows::training) {
+      rows.push_back(std::make_unique<TrainingCase>(std::move(configuration), settings.device));
+    } else if (rows_ == Rows::phases) {
       rows.push_back(std::make_unique<ModelCase>(std::move(configuration), settings.device));
+    } else if (configuration.implementation(settings.device) == nullptr) {
+      rows.push_back(unsupported_operation(configuration, settings.device));
     } else {
       const auto make = rows_ == Rows::operations ? breakdown_cases : type_cases;
       rows = make(configuration, settings.device, only);
@@ -87,7 +87,7 @@ std::vector<std::unique_ptr<harness::Case>> ModelTool::cases(const harness::Opti
 
 reports::TableLayout ModelTool::layout() const {
   reports::TableLayout layout;
-  if (rows_ != Rows::phases) {
+  if (rows_ == Rows::operations || rows_ == Rows::types) {
     layout.group_by = {"size", "precision", "structure", "attention", "context", "phase"};
     layout.columns = {"operation", "dtype",    "kind",      "calls",   "op_ms",    "time_share",     "flops_share",
                       "op_flops",  "op_bytes", "op_tflops", "op_gbps", "op_bound", "op_bound_share", "status"};
@@ -124,7 +124,10 @@ reports::TableLayout ModelTool::layout() const {
 }
 
 std::vector<std::string> ModelTool::row_keys() const {
-  return e2e_bench::row_keys();
+  std::vector<std::string> keys = e2e_bench::row_keys();
+  if (rows_ == Rows::training) keys.emplace_back("train_steps");
+  if (rows_ == Rows::operations || rows_ == Rows::types) keys.insert(keys.end(), {"phase", "operation"});
+  return keys;
 }
 
 }  // namespace warpmeter::e2e_bench

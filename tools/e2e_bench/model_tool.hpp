@@ -20,8 +20,8 @@ class ModelTool : public harness::Tool {
   [[nodiscard]] std::vector<std::string> row_keys() const override;
 
  private:
-  /// What rows are made of, from the options; layout() follows it.
-  enum class Rows : std::uint8_t { phases, operations, types };
+  /// What rows are made of, from the options; row_keys() and layout() follow it.
+  enum class Rows : std::uint8_t { phases, training, operations, types };
   mutable Rows rows_ = Rows::phases;
 };
 

@@ -274,6 +274,10 @@ std::vector<OperationSum> totals(const std::vector<OperationSum>& operations) {
   return result;
 }
 
+std::unique_ptr<harness::Case> unsupported_operation(const Configuration& c, Device device) {
+  return std::make_unique<TypeCase>(c, device, c.mode_text(), "all operations", c.precision.activation);
+}
+
 std::vector<std::unique_ptr<harness::Case>> breakdown_cases(const Configuration& c, Device device,
                                                             const std::vector<std::string>& only) {
   std::vector<std::unique_ptr<harness::Case>> cases;

@@ -55,6 +55,9 @@ class OperationTimer : public transformer::OperationSink {
 /// Sums by kind ("all matmul") and over all ("all operations").
 [[nodiscard]] std::vector<OperationSum> totals(const std::vector<OperationSum>& operations);
 
+/// The one row of a configuration whose operations cannot be told: its attention is not here.
+[[nodiscard]] std::unique_ptr<harness::Case> unsupported_operation(const Configuration& configuration, Device device);
+
 /// The rows of --breakdown for one configuration: every operation of every phase asked for, those of a kind together,
 /// and all. The first row that runs measures them all.
 /// `only`: names of the rows that are wanted; empty: all.

@@ -96,9 +96,8 @@ TEST(Configurations, OptionValuesRepeatTheRow) {
 
 TEST(Configurations, RowKeysAreTheDescribedFields) {
   std::vector<std::string> names;
-  const reports::Object described = describe(expanded({"--train-steps", "3"})[0]);
+  const reports::Object described = describe(expanded({})[0]);
   for (const auto& [field, value] : described.fields()) names.push_back(field);
-  for (const char* of_operations : {"phase", "operation"}) names.emplace_back(of_operations);
   EXPECT_EQ(names, row_keys());
 }
 

@@ -160,6 +160,24 @@ class Operations(unittest.TestCase):
                                 "--operation", "LOG_SOFTMAX,NLL,LOG_SOFTMAX_BWD")
             self.assertEqual([row["dtype"] for row in naive["rows"]], ["fp32", "fp32", activation])
 
+    def test_attention_that_is_not_here_is_a_row(self):
+        doc, result = document(*TINY, "--breakdown", "--attention", "flash_sm90,flash", "--mode", "forward",
+                               "--operation", "all operations")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual([row["status"] for row in doc["rows"]], ["unsupported", "ok"])
+
+    def test_schema_of_other_rows(self):
+        with tempfile.TemporaryDirectory() as folder:
+            python = os.environ.get("WARPMETER_SCHEMA_PYTHON") or sys.executable
+            paths = []
+            for name in ("--breakdown", "--dtypes", "--train-steps=3"):
+                paths.append(f"{folder}/{name.strip('-').replace('=', '')}.json")
+                result = run(*(TINY[:2] if "train" in name else BASE), *TINY[len(BASE):], name, "-o", paths[-1])
+                self.assertEqual(result.returncode, 0, result.stderr)
+            checked = subprocess.run([python, str(SOURCE / "tests/reports/validate_schema.py"), *paths],
+                                     capture_output=True, text=True, check=False)
+            self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+
     def test_unknown_operation_is_bad_usage(self):
         result = run(*TINY, "--breakdown", "--operation", "QKV_MATMULL")
         self.assertEqual(result.returncode, 2)

@@ -38,6 +38,9 @@ std::string AttentionTool::list(const harness::OptionTable& /*table*/) const {
     if (kind == DeviceKind::cpu || attention::decodes_on_cuda()) {
       text += "  " + pad("flash_decode", 16) + pad("fp32,bf16,fp16", 22) +
               "--mode decode: keys dealt to parallel streams, the results merged\n";
+      text += "  " + pad("flash_prefill", 16) + pad("fp32,bf16,fp16", 22) +
+              "--mode decode: flash over the cache, as a prompt's chunk has it; keys split where few heads leave a GPU "
+              "idle\n";
     }
   }
   return text;

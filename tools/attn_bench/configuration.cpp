@@ -53,7 +53,8 @@ std::string Configuration::passes() const {
 void add_options(OptionTable& table) {
   add_mode_options(table);
   const std::string lengths = "whole numbers from 1: a list or range such as 256,1024 or 256:16384:x2";
-  table.add(row_option("--impl", "NAMES", "naive,fused,flash", joined_names() + ",flash_decode (--mode decode), or all",
+  table.add(row_option("--impl", "NAMES", "naive,fused,flash",
+                       joined_names() + ",flash_decode,flash_prefill (--mode decode), or all",
                        "Implementations to compare; --list says what each supports here.", "--impl naive,flash"));
   table.add(row_option("--pass", "NAMES", "fwd,bwd", "fwd, bwd, or fwd,bwd",
                        "Passes to time. The backward needs a forward, which then runs untimed.", "--pass fwd"));

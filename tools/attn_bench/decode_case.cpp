@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/attention/detail/row_ops.hpp"
+#include "kernels/attention/prefill.hpp"
 #include "kernels/attention/registry.hpp"
 #include "kernels/runtime/random.hpp"
 
@@ -142,7 +143,7 @@ reports::Object DecodeCase::configuration() const {
   object.set("tokens", c.tokens);
   object.set("merge", c.flash_decode() ? std::string(name(c.options.merge)) : none);
   object.set("deal", c.flash_decode() ? std::string(name(c.options.deal)) : none);
-  object.set("splits", c.flash_decode() ? or_auto(c.options.splits) : none);
+  object.set("splits", c.cached() ? or_auto(c.options.splits) : none);
   object.set("block", c.flash_decode() ? or_auto(c.options.block) : none);
   object.set("page_size", c.page_size);
   object.set("value_range", c.value_range);
@@ -170,13 +171,13 @@ std::vector<std::pair<std::string, std::string>> DecodeCase::option_values() con
 
 std::optional<std::string> DecodeCase::unsupported() const {
   const DecodeConfiguration& c = configuration_;
-  if (!c.flash_decode()) {
+  if (!c.cached()) {
     if (implementation_ == nullptr) {
       return c.impl + " is not in this build for " + (device_.is_cpu() ? "the CPU" : "CUDA");
     }
     return implementation_->unsupported(c.attention_problem(), Pass::forward);
   }
-  if (device_.is_cuda() && !attention::decodes_on_cuda()) return "flash_decode is not in this build for CUDA";
+  if (device_.is_cuda() && !attention::decodes_on_cuda()) return c.impl + " is not in this build for CUDA";
   const PlannedView planned(c);
   if (std::string reason = invalid_reason(c.decode_problem(), planned.view); !reason.empty()) return reason;
   return std::nullopt;
@@ -189,10 +190,13 @@ harness::Prediction DecodeCase::predict() const {
   const std::size_t dense = 2 * block_bytes(p.kv_elements(), c.dtype);
   const std::size_t queries = 2 * block_bytes(p.query_elements(), c.dtype) + block_bytes(p.lse_elements(), DType::fp32);
   harness::Prediction prediction;
-  if (c.flash_decode()) {
-    const DecodePlan plan = plan_decode(device_, c.decode_problem(), planned.view, c.options);
+  if (c.cached()) {
+    const std::size_t workspace =
+        c.flash_decode()
+            ? plan_decode(device_, c.decode_problem(), planned.view, c.options).workspace_bytes
+            : plan_prefill(device_, c.decode_problem(), planned.view, {nullptr, c.options.splits}).workspace_bytes;
     // While the cache is filled keys and values are there twice.
-    prediction.peak_bytes = queries + KvCache::bytes(c.cache()) + std::max(dense, plan.workspace_bytes);
+    prediction.peak_bytes = queries + KvCache::bytes(c.cache()) + std::max(dense, workspace);
   } else {
     prediction.peak_bytes = queries + dense + implementation_->memory_plan(p, false).forward_peak;
   }
@@ -241,7 +245,7 @@ void DecodeCase::run(harness::Session& session, reports::Row& row) {
   }
 
   KvView view;
-  if (c.flash_decode()) {
+  if (c.cached()) {
     t.cache = std::make_unique<KvCache>(context, c.cache());
     t.cache->append(context, storage_of(c.dtype), as_const(operand_bhsd(t.k)), as_const(operand_bhsd(t.v)), c.kv_len);
     synchronize(context.stream);
@@ -253,6 +257,7 @@ void DecodeCase::run(harness::Session& session, reports::Row& row) {
     flash_decode(context, problem, view, plan, as_const(operand_bhsd(t.q)), operand_bhsd(t.o), t.lse.data_as<float>());
   };
   DecodePlan plan;
+  attention::PrefillPlan prefill;
   std::function<void()> work;
   if (c.flash_decode()) {
     plan = plan_decode(device_, problem, view, c.options);
@@ -260,6 +265,14 @@ void DecodeCase::run(harness::Session& session, reports::Row& row) {
     figures.set("splits_used", plan.splits);
     figures.set("block_used", plan.block);
     work = [&] { decode(plan); };
+  } else if (c.flash_prefill()) {
+    prefill = plan_prefill(device_, problem, view, {nullptr, c.options.splits});
+    figures.set("kernel", prefill.kernel);
+    figures.set("splits_used", prefill.key_splits);
+    work = [&] {
+      prefill_attention(context, problem, view, prefill, as_const(operand_bhsd(t.q)), operand_bhsd(t.o),
+                        t.lse.data_as<float>());
+    };
   } else {
     figures.set("kernel", implementation_->kernel(p, Pass::forward));
     work = [&] {
@@ -325,7 +338,8 @@ void DecodeCase::run(harness::Session& session, reports::Row& row) {
   const double median_ms = samples.statistics().median_ms;
   const PlannedView planned(c);
   harness::Work amount{decode_flops(problem, planned.view), decode_bytes(problem, planned.view)};
-  amount.path = c.flash_decode() ? ComputePath::fp32 : implementation_->compute_path(p, Pass::forward);
+  const attention::Implementation* const arithmetic = c.flash_prefill() ? prefill.implementation : implementation_;
+  amount.path = c.flash_decode() ? ComputePath::fp32 : arithmetic->compute_path(p, Pass::forward);
   if (c.flash_decode() && device_.is_cuda() && is_16bit(c.dtype)) amount.path = ComputePath::half;
   amount.memory = harness::MemoryRate::read;
   if (auto warning = add_rates(figures, "decode", median_ms, amount, session.ceilings())) {

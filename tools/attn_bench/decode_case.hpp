@@ -37,7 +37,7 @@ class DecodeCase : public harness::Case {
  private:
   DecodeConfiguration configuration_;
   Device device_;
-  const attention::Implementation* implementation_;  ///< null: flash_decode, or none of that name
+  const attention::Implementation* implementation_;  ///< null: reads a cache, or none of that name
   std::shared_ptr<DecodeShared> shared_;
 };
 

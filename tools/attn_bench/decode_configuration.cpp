@@ -21,6 +21,7 @@ std::vector<std::string_view> implementation_names() {
   std::vector<std::string_view> names;
   for (const std::string_view name : attention::known_implementation_names()) names.push_back(name);
   names.push_back("flash_decode");
+  names.push_back("flash_prefill");
   return names;
 }
 
@@ -108,9 +109,26 @@ std::vector<DecodeConfiguration> expand_decode(const OptionTable& table, const h
   const auto ranges = table.integers("--value-range", 0, 1'000'000);
 
   std::vector<DecodeConfiguration> configurations;
+  const auto checked_page = [&](DecodeConfiguration c, std::int64_t page) {
+    c.page_size = page;
+    if (const std::string reason = invalid_reason(c.cache()); !reason.empty()) {
+      throw table.error("--page-size", std::to_string(page), reason);
+    }
+    return page;
+  };
   const auto add = [&](DecodeConfiguration c) {
-    if (!c.flash_decode()) {
+    if (!c.cached()) {
       configurations.push_back(std::move(c));
+      return;
+    }
+    if (c.flash_prefill()) {
+      for (const std::int64_t splits : splits_list) {
+        for (const std::int64_t page : pages) {
+          c.options.splits = splits;
+          c.page_size = checked_page(c, page);
+          configurations.push_back(c);
+        }
+      }
       return;
     }
     for (const Merge merge : merges) {
@@ -120,10 +138,7 @@ std::vector<DecodeConfiguration> expand_decode(const OptionTable& table, const h
             for (const std::int64_t page : pages) {
               if (merge == Merge::sequential && splits > 1) continue;  // there is no such thing
               c.options = {splits, block, merge, deal};
-              c.page_size = page;
-              if (const std::string reason = invalid_reason(c.cache()); !reason.empty()) {
-                throw table.error("--page-size", std::to_string(page), reason);
-              }
+              c.page_size = checked_page(c, page);
               configurations.push_back(c);
             }
           }

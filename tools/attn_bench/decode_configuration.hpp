@@ -10,8 +10,8 @@
 
 namespace warpmeter::attn_bench {
 
-/// One row of --mode decode to be: `impl` is flash_decode or the name of an implementation of attention, which then
-/// runs as it is over the contiguous cache, seq_len its query tokens.
+/// One row of --mode decode to be: `impl` is flash_decode, flash_prefill (the tokens are a prompt's chunk) or the name
+/// of an implementation of attention, which then runs as it is over the contiguous cache, seq_len its query tokens.
 struct DecodeConfiguration {
   std::string impl;
   std::int64_t batch = 1;
@@ -22,11 +22,13 @@ struct DecodeConfiguration {
   std::int64_t tokens = 1;
   DType dtype = DType::fp32;
   std::int64_t value_range = 0;  ///< 0: normal values, else uniform in +- this
-  // Of flash_decode alone.
+  // Of flash_decode, the splits (of keys) and pages of flash_prefill, too.
   attention::DecodeOptions options;
   std::int64_t page_size = 0;
 
   [[nodiscard]] bool flash_decode() const { return impl == "flash_decode"; }
+  [[nodiscard]] bool flash_prefill() const { return impl == "flash_prefill"; }
+  [[nodiscard]] bool cached() const { return flash_decode() || flash_prefill(); }  ///< reads a KvCache
   [[nodiscard]] std::int64_t d_model() const { return num_heads * head_dim; }
   /// The same as whole attention: seq_len = tokens, causal.
   [[nodiscard]] attention::AttentionProblem attention_problem() const;

@@ -166,6 +166,16 @@ class Decode(unittest.TestCase):
         for key in doc["row_keys"]:
             self.assertEqual(again["rows"][0][key], doc["rows"][-1][key])
 
+    def test_a_chunk_over_the_cache(self):
+        doc, result = document(*self.DECODE, "--impl", "flash,flash_prefill", "--tokens", "100", "--kv-len", "400",
+                               "--heads", "2", "--d-model", "64", "--splits", "auto,3", "--page-size", "0,32")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual([row["impl"] for row in doc["rows"]], ["flash"] + 4 * ["flash_prefill"])
+        self.assertEqual([row["splits_used"] for row in doc["rows"][1:]], [1, 1, 3, 3])
+        for row in doc["rows"]:
+            self.assertLess(row["max_rel_error"], 1e-5)
+            self.assertEqual(row["decode_flops"], 4 * 2 * sum(range(301, 401)) * 32)
+
     def test_large_values_stay_finite(self):
         doc, result = document(*self.DECODE, "--preset", "notebook_stability", "--block", "16,256")
         self.assertEqual(result.returncode, 0, result.stderr)

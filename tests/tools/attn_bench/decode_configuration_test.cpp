@@ -67,6 +67,14 @@ TEST(DecodeConfiguration, ASequentialStreamIsNotSplit) {
   EXPECT_EQ(all.size(), 2u);
 }
 
+TEST(DecodeConfiguration, AChunkIsSweptOverSplitsAndPages) {
+  const auto all = expanded({"--impl", "flash_prefill", "--tokens", "512", "--kv-len", "2048", "--splits", "auto,1,4",
+                             "--page-size", "0,64", "--merge", "all"});
+  ASSERT_EQ(all.size(), 6u);
+  EXPECT_EQ(all[5].options.splits, 4);
+  EXPECT_EQ(all[5].page_size, 64);
+}
+
 TEST(DecodeConfiguration, TokensStandBesideABatch) {
   const auto all = expanded({"--impl", "flash_decode", "--batch", "16", "--tokens", "8", "--kv-len", "100"});
   ASSERT_EQ(all.size(), 1u);

@@ -123,8 +123,8 @@ reports::TableLayout decode_layout() {
 DecodeCase::DecodeCase(DecodeConfiguration configuration, Device device, std::shared_ptr<DecodeShared> shared)
     : configuration_(std::move(configuration)),
       device_(device),
-      implementation_(configuration_.flash_decode() ? nullptr
-                                                    : attention::find_implementation(device.kind, configuration_.impl)),
+      implementation_(configuration_.cached() ? nullptr
+                                              : attention::find_implementation(device.kind, configuration_.impl)),
       shared_(std::move(shared)) {}
 
 reports::Object DecodeCase::configuration() const {
@@ -228,7 +228,7 @@ void DecodeCase::run(harness::Session& session, reports::Row& row) {
 
   const attention::Verifier* verifier = nullptr;
   if (settings.check) {
-    const auto scores = c.flash_decode() ? attention::ScorePrecision::fp32 : implementation_->score_precision();
+    const auto scores = c.cached() ? attention::ScorePrecision::fp32 : implementation_->score_precision();
     const bool stored = is_16bit(c.dtype) && scores == attention::ScorePrecision::storage;
     const std::string key = c.problem_key() + (stored ? " stored" : "");
     auto found = shared_->verifiers.find(key);

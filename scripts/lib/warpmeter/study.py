@@ -43,7 +43,6 @@ _SERIES = (
     "attention",
     "algorithm",
     "merge",
-    "kernel",
     "kernel_name",
     "mode",
 )

@@ -246,7 +246,8 @@ void Group::give_up(Trouble& trouble, const std::string& what) {
     end(late ? Status::timeout : Status::error, late ? text : fmt::format("rank {}: {}", r, text));
   }
   for (int r = 0; r < size; ++r) {
-    if (!trouble.of[static_cast<std::size_t>(r)].gone) continue;
+    const Trouble::OfRank& of = trouble.of[static_cast<std::size_t>(r)];
+    if (!of.gone || !of.fault.empty()) continue;  // one that has told of another's end has left by itself
     const Ranks::Member& member = ranks_->members()[static_cast<std::size_t>(r)];
     end(Status::crashed, fmt::format("rank {} (process {} on {}) is gone, in {}", r, member.pid, member.host, what));
   }

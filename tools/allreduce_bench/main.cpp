@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "kernels/collectives/launch_environment.hpp"
 #include "tools/allreduce_bench/collective_tool.hpp"
 #include "tools/allreduce_bench/configuration.hpp"
 #include "tools/allreduce_bench/demo.hpp"
@@ -39,6 +40,9 @@ int main(int argc, char** argv) {
       return run_demo(argc, argv);
     }
   } catch (const harness::UsageError& e) {
+    console.line(e.what());
+    return 2;
+  } catch (const collectives::LaunchError& e) {
     console.line(e.what());
     return 2;
   } catch (const harness::Interrupted&) {

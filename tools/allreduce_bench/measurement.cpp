@@ -27,7 +27,9 @@ using collectives::Communicator;
 
 constexpr unsigned char kPoison = 0x7F;  // a NaN or a number that no input sums up to, in every type
 constexpr std::int64_t kPieceBytes = std::int64_t{32} << 20;
+constexpr std::int64_t kFewInARow = 20;
 constexpr std::int64_t kMostInARow = 1000;
+constexpr double kRowMilliseconds = 10;
 
 /// A rank's arrays. In place they share memory: `whole` holds the larger one, the other is the rank's part of it.
 class Arrays {
@@ -290,10 +292,11 @@ void Row::sample(Outcome& outcome) {
   harness::Phase phase;
   phase.enqueue = [] {};  // the timer knows what to call
   const harness::Samples samples = sampler.measure(phase);
-  // As nccl-tests has it; a quarter of what a phase may take at most.
-  const double median_ms = samples.statistics().median_ms;
-  const auto fitting = static_cast<std::int64_t>(settings.max_time_s * 250 / std::max(median_ms, 1e-6));
-  const std::int64_t calls = std::clamp<std::int64_t>(std::min<std::int64_t>(fitting, kMostInARow), 2, kMostInARow);
+  // As nccl-tests has it: 20 calls, more where they are short; a quarter of what a phase may take at most.
+  const double median_ms = std::max(samples.statistics().median_ms, 1e-6);
+  const auto wanted = std::clamp(static_cast<std::int64_t>(kRowMilliseconds / median_ms), kFewInARow, kMostInARow);
+  const auto fitting = static_cast<std::int64_t>(settings.max_time_s * 250 / median_ms);
+  const std::int64_t calls = std::max<std::int64_t>(2, std::min(wanted, fitting));
   const std::vector<double> skews = skews_ms_;
   tell(Command::in_a_row, calls);
   const double in_a_row_ms = timed(calls) / static_cast<double>(calls);

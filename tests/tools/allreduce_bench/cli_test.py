@@ -167,6 +167,18 @@ class Usage(unittest.TestCase):
         self.assertEqual(result.returncode, 0)
         self.assertEqual(result.stdout.count("dry run"), 2 * 16)
 
+    def test_the_readmes_commands_are_accepted(self):
+        commands = [line for line in (SOURCE / "README.md").read_text().splitlines()
+                    if line.startswith("scripts/run allreduce_bench")]
+        self.assertGreaterEqual(len(commands), 4)
+        with tempfile.TemporaryDirectory() as folder:
+            for command in commands:
+                arguments = shlex.split(command)[2:]
+                with self.subTest(command=command):
+                    result = run(*arguments, *([] if "--demo" in arguments else ["--dry-run"]), cwd=folder)
+                    self.assertEqual(result.returncode, 0, result.stderr)
+                    self.assertNotEqual(result.stdout, "")
+
     def test_demo(self):
         for backend in CPU_BACKENDS:
             with self.subTest(backend=backend):

@@ -271,14 +271,123 @@ WM_P2P_FN Route direct_route(const P2pCall& call, const Peers& peers) {
   return route;
 }
 
+/// So many of a thread's vectors of a stage are under way at once.
+constexpr int kStageBatch = 4;
+
 /// Stages are read and written by whole vectors: what lies behind the last element is never used.
 template <class Cta>
 WM_P2P_FN void copy_to_stage(const Cta& cta, char* stage, const char* source, std::int64_t bytes) {
   const bool aligned = is_aligned(source, 16);
-  for (std::int64_t at = std::int64_t{cta.thread()} * 16; at < bytes; at += std::int64_t{cta.threads()} * 16) {
-    Words16 v;
-    load_piece(v, source + at, bytes - at, aligned);
-    store16(stage + at, v);
+  const std::int64_t stride = std::int64_t{cta.threads()} * 16;
+  for (std::int64_t at = std::int64_t{cta.thread()} * 16; at < bytes; at += kStageBatch * stride) {
+    Words16 v[kStageBatch];
+    WM_P2P_UNROLL
+    for (int u = 0; u < kStageBatch; ++u) {
+      const std::int64_t i = at + u * stride;
+      if (i < bytes) load_piece(v[u], source + i, bytes - i, aligned);
+    }
+    WM_P2P_UNROLL
+    for (int u = 0; u < kStageBatch; ++u) {
+      if (at + u * stride < bytes) store16(stage + at + u * stride, v[u]);
+    }
+  }
+}
+
+template <class Cta>
+WM_P2P_FN void copy_from_stage(const Cta& cta, char* destination, const char* stage, std::int64_t bytes) {
+  const bool aligned = is_aligned(destination, 16);
+  const std::int64_t stride = std::int64_t{cta.threads()} * 16;
+  for (std::int64_t at = std::int64_t{cta.thread()} * 16; at < bytes; at += kStageBatch * stride) {
+    Words16 v[kStageBatch];
+    WM_P2P_UNROLL
+    for (int u = 0; u < kStageBatch; ++u) {
+      if (at + u * stride < bytes) v[u] = load16(stage + at + u * stride);
+    }
+    WM_P2P_UNROLL
+    for (int u = 0; u < kStageBatch; ++u) {
+      const std::int64_t i = at + u * stride;
+      if (i < bytes) store_piece(destination + i, v[u], bytes - i, aligned);
+    }
+  }
+}
+
+/// How a staged call is divided. One-shot: two ranks send each other all of it; then stage B has nothing to carry.
+struct StagedShape {
+  bool scatters, gathers, broadcasts, one_shot;
+  std::int64_t each;   ///< bytes of a rank's part
+  std::int64_t bytes;  ///< of an array that has all parts, or of one part where the array's are equal
+  std::int64_t chunk;
+
+  WM_P2P_FN explicit StagedShape(const P2pCall& call)
+      : scatters(call.kind == CollectiveKind::reduce_scatter),
+        gathers(call.kind == CollectiveKind::all_gather),
+        broadcasts(call.kind == CollectiveKind::broadcast),
+        one_shot(call.world_size == 2 && !scatters && !gathers),
+        each(scatters || gathers || one_shot ? call.bytes : part_bytes(call.bytes, call.world_size)),
+        bytes(call.bytes),
+        chunk(call.layout.stage_bytes) {}
+  [[nodiscard]] WM_P2P_FN std::int64_t part_at(int rank) const { return one_shot ? 0 : rank * each; }
+  /// Of a rank's part, in the chunk at `at` of it.
+  [[nodiscard]] WM_P2P_FN std::int64_t bytes_in(int rank, std::int64_t at) const {
+    std::int64_t part = each;
+    if (!scatters && !gathers && bytes - part_at(rank) < each) part = bytes - part_at(rank);
+    const std::int64_t left = part - at;
+    return left < 0 ? 0 : left < chunk ? left : chunk;
+  }
+};
+
+/// The rank's own part of a chunk: out of its input and stage A into its output and its peers' stage B.
+template <class T, class Cta>
+WM_P2P_FN void reduce_stage(const Block<Cta>& block, const StagedShape& shape, std::int64_t at, unsigned side) {
+  const P2pCall& call = block.call;
+  const Cta& cta = block.cta;
+  const int n = call.world_size;
+  const int rank = call.rank;
+  const std::int64_t mine = shape.bytes_in(rank, at);
+  const char* own = call.input + (shape.gathers ? at : shape.part_at(rank) + at);
+  char* result = call.output + (shape.scatters ? at : shape.part_at(rank) + at);
+  const bool own_aligned = is_aligned(own, 16);
+  const bool result_aligned = is_aligned(result, 16);
+  const bool takes_own = T::kBytes > 1 || shape.gathers || rank == call.root;
+  const bool pushes = !shape.scatters && !shape.one_shot;
+  const std::int64_t stride = std::int64_t{cta.threads()} * 16;
+  for (std::int64_t first = std::int64_t{cta.thread()} * 16; first < mine; first += kStageBatch * stride) {
+    Words16 v[kStageBatch];
+    Accumulators<T, 4> total[kStageBatch];
+    for (int source = 0; source < n; ++source) {
+      if (T::kBytes == 1 && source != (takes_own ? rank : call.root)) continue;
+      const char* stage = block.stage(call.layout.stage_a, rank, side, source);
+      WM_P2P_UNROLL
+      for (int u = 0; u < kStageBatch; ++u) {
+        const std::int64_t i = first + u * stride;
+        if (i >= mine) continue;
+        if (source == rank) {
+          load_piece(v[u], own + i, mine - i, own_aligned);
+        } else {
+          v[u] = load16(stage + i);
+        }
+      }
+      WM_P2P_UNROLL
+      for (int u = 0; u < kStageBatch; ++u) {
+        if (first + u * stride >= mine) continue;
+        if (source == 0 || T::kBytes == 1) {
+          total[u].begin(v[u].w);
+        } else {
+          total[u].add(call.op, v[u].w);
+        }
+      }
+    }
+    WM_P2P_UNROLL
+    for (int u = 0; u < kStageBatch; ++u) {
+      const std::int64_t i = first + u * stride;
+      if (i >= mine) continue;
+      total[u].finish(call.op, n, v[u].w);
+      if (T::kBytes > 1 || !takes_own || own != result) store_piece(result + i, v[u], mine - i, result_aligned);
+      for (int step = 1; step < n && pushes; ++step) {
+        const int peer = rank + step < n ? rank + step : rank + step - n;
+        store16(block.stage(call.layout.stage_b, peer, side, rank) + i, v[u]);
+      }
+    }
   }
 }
 
@@ -288,87 +397,31 @@ WM_P2P_FN void staged(Block<Cta>& block) {
   Cta& cta = block.cta;
   const int n = call.world_size;
   const int rank = call.rank;
-  const bool scatters = call.kind == CollectiveKind::reduce_scatter;
-  const bool gathers = call.kind == CollectiveKind::all_gather;
-  const bool broadcasts = call.kind == CollectiveKind::broadcast;
-  const std::int64_t chunk = call.layout.stage_bytes;
-  const std::int64_t each = scatters || gathers ? call.bytes : part_bytes(call.bytes, n);
-  const std::int64_t round = chunk * cta.blocks();
-  const std::int64_t rounds = (each + round - 1) / round;
-  // Where rank r's part is in an array that has all of them, and how much of it is in this round's chunk.
-  const auto part_at = [&](int r) { return r * each; };
-  const auto bytes_in = [&](int r, std::int64_t at) {
-    const std::int64_t part = scatters || gathers            ? call.bytes
-                              : call.bytes - r * each < each ? call.bytes - r * each
-                                                             : each;
-    const std::int64_t left = part - at;
-    return left < 0 ? 0 : left < chunk ? left : chunk;
-  };
-  const std::uint32_t before = block.state()->chunks;
-  std::uint32_t number = before;
+  const StagedShape shape(call);
+  const std::int64_t round = shape.chunk * cta.blocks();
+  const std::int64_t rounds = (shape.each + round - 1) / round;
+  std::uint32_t number = block.state()->chunks;
 
   for (std::int64_t r = 0; r < rounds; ++r) {
-    const std::int64_t at = (r * cta.blocks() + cta.block()) * chunk;
+    const std::int64_t at = (r * cta.blocks() + cta.block()) * shape.chunk;
     const unsigned side = ++number & 1U;
-    if (!gathers) {
-      for (int step = 1; step < n && (!broadcasts || rank == call.root); ++step) {
+    if (!shape.gathers) {
+      for (int step = 1; step < n && (!shape.broadcasts || rank == call.root); ++step) {
         const int peer = rank + step < n ? rank + step : rank + step - n;
-        copy_to_stage(cta, block.stage(call.layout.stage_a, peer, side, rank), call.input + part_at(peer) + at,
-                      bytes_in(peer, at));
+        copy_to_stage(cta, block.stage(call.layout.stage_a, peer, side, rank), call.input + shape.part_at(peer) + at,
+                      shape.bytes_in(peer, at));
       }
       if (!block.meet(call.layout.stage_a_flags, number)) return;
     }
-
-    const std::int64_t mine = bytes_in(rank, at);
-    const char* own = gathers ? call.input + at : call.input + part_at(rank) + at;
-    char* result = scatters ? call.output + at : call.output + part_at(rank) + at;
-    const bool own_aligned = is_aligned(own, 16);
-    const bool result_aligned = is_aligned(result, 16);
-    const bool takes_own = T::kBytes > 1 || gathers || rank == call.root;
-    for (std::int64_t i = std::int64_t{cta.thread()} * 16; i < mine; i += std::int64_t{cta.threads()} * 16) {
-      const std::int64_t left = mine - i;
-      Words16 v;
-      Accumulators<T, 4> total;
-      if (T::kBytes == 1) {
-        if (takes_own) {
-          load_piece(v, own + i, left, own_aligned);
-        } else {
-          v = load16(block.stage(call.layout.stage_a, rank, side, call.root) + i);
-        }
-      } else {
-        for (int source = 0; source < n; ++source) {
-          if (source == rank) {
-            load_piece(v, own + i, left, own_aligned);
-          } else {
-            v = load16(block.stage(call.layout.stage_a, rank, side, source) + i);
-          }
-          if (source == 0) {
-            total.begin(v.w);
-          } else {
-            total.add(call.op, v.w);
-          }
-        }
-        total.finish(call.op, n, v.w);
-      }
-      if (T::kBytes > 1 || !takes_own || own != result) store_piece(result + i, v, left, result_aligned);
-      for (int step = 1; step < n && !scatters; ++step) {
-        const int peer = rank + step < n ? rank + step : rank + step - n;
-        store16(block.stage(call.layout.stage_b, peer, side, rank) + i, v);
-      }
-    }
-    if (scatters) continue;
+    reduce_stage<T>(block, shape, at, side);
+    if (shape.scatters || shape.one_shot) continue;
 
     if (!block.meet(call.layout.stage_b_flags, number)) return;
     for (int source = 0; source < n; ++source) {
       // A broadcast's root has it all where it is in place.
-      if (source == rank || (broadcasts && rank == call.root && call.input == call.output)) continue;
-      const char* stage = block.stage(call.layout.stage_b, rank, side, source);
-      char* out = call.output + part_at(source) + at;
-      const std::int64_t bytes = bytes_in(source, at);
-      const bool aligned = is_aligned(out, 16);
-      for (std::int64_t i = std::int64_t{cta.thread()} * 16; i < bytes; i += std::int64_t{cta.threads()} * 16) {
-        store_piece(out + i, load16(stage + i), bytes - i, aligned);
-      }
+      if (source == rank || (shape.broadcasts && rank == call.root && call.input == call.output)) continue;
+      copy_from_stage(cta, call.output + shape.part_at(source) + at,
+                      block.stage(call.layout.stage_b, rank, side, source), shape.bytes_in(source, at));
     }
   }
   cta.sync();  // all have read the number

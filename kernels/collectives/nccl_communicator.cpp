@@ -13,6 +13,7 @@
 
 #include "kernels/collectives/control.hpp"
 #include "kernels/collectives/cuda/nccl_group.hpp"
+#include "kernels/collectives/p2p_communicator.hpp"
 #include "kernels/runtime/allocator.hpp"
 #include "kernels/runtime/check.hpp"
 #include "kernels/runtime/cuda_check.hpp"
@@ -292,6 +293,16 @@ class NcclBackend final : public Backend {
     NcclOptions options;
     options.timeout_s = context.options.timeout_s;
     return make_nccl(context, options);
+  }
+  [[nodiscard]] std::optional<double> measure_link_gbps(const RankContext& context,
+                                                        Communicator& group) const override {
+    if (context.hosts > 1) return std::nullopt;
+    try {
+      return p2p_backend().measure_link_gbps(context, group);
+    } catch (const CollectiveError& error) {
+      if (error.fault() != CollectiveFault::unsupported) throw;
+      return std::nullopt;  // the GPUs do not reach each other: on all ranks alike
+    }
   }
   [[nodiscard]] std::string library_version() const override {
     return detail::nccl_library() != nullptr ? detail::nccl_library()->version : "";

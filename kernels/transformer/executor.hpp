@@ -95,7 +95,7 @@ class Executor {
   void apply_with_workspace(std::string_view name, OperationKind kind,
                             void (*function)(const Context&, const Arguments&), Arguments arguments) {
     const auto bytes = static_cast<std::int64_t>(workspace_bytes(memory_->context().device(), arguments));
-    const Array workspace(*memory_, bytes, DType::uint8, MemoryKind::workspace);
+    const Array workspace(*memory_, "workspace", bytes, DType::uint8, MemoryKind::workspace);
     arguments.workspace = workspace.data();
     apply(name, kind, function, arguments);
   }

@@ -45,17 +45,19 @@ class FusedBlock final : public Block {
     Memory& memory = executor.memory();
     const std::int64_t rows = c.rows(), width = c.config.d_model, inner = c.config.d_ff;
     const DType type = c.precision.activation, compute = c.precision.compute;
-    const auto array = [&](std::int64_t count) { return Array(memory, count, type, MemoryKind::activations); };
+    const auto array = [&](std::string_view what, std::int64_t count) {
+      return Array(memory, what, count, type, MemoryKind::activations);
+    };
     const bool all = keep == Keep::everything;
 
     NormedResidual first = norm_stream(executor, c, "NORM1", c.weight(places.norm1), stream);
-    Array qkv = array(rows * 3 * width);
+    Array qkv = array("q, k, v", rows * 3 * width);
     executor.matmul("QKV_MATMUL", linear_forward(rows, width, 3 * width, compute, type), first.normed.data(),
                     c.weight(places.wq), qkv.data());
     if (!all) first.normed.reset();
     rotate(executor, c, qkv, false);
-    Array attended = array(rows * width);
-    Array lse(memory, rows * c.config.heads, DType::fp32, MemoryKind::activations);
+    Array attended = array("attention output", rows * width);
+    Array lse(memory, "log-sum-exp", rows * c.config.heads, DType::fp32, MemoryKind::activations);
     const attention::ForwardArguments operands{as_const(part(c, qkv, 0)), as_const(part(c, qkv, 1)),
                                                as_const(part(c, qkv, 2)), heads_of(c, attended), lse.as<float>()};
     AttentionState attention = executor.attention_forward(*c.attention, c.attention_problem(), operands, all);
@@ -63,7 +65,7 @@ class FusedBlock final : public Block {
       qkv.reset();
       lse.reset();
     }
-    stream.current = array(rows * width);
+    stream.current = array("projected attention", rows * width);
     executor.matmul("OUTPUT_MATMUL", linear_forward(rows, width, width, compute, type), attended.data(),
                     c.weight(places.wo), stream.current.data());
     if (!all) attended.reset();
@@ -76,12 +78,12 @@ class FusedBlock final : public Block {
       state.input = std::move(first.residual);
     }
 
-    Array gate_up = array(rows * 2 * inner);
+    Array gate_up = array("gate, up", rows * 2 * inner);
     executor.matmul("FFN_W13_MATMUL", linear_forward(rows, width, 2 * inner, compute, type), second.normed.data(),
                     c.weight(places.w1), gate_up.data());
     if (!all) second.normed.reset();
     if (!only_for_backward) {
-      const Array hidden = array(rows * inner);
+      const Array hidden = array("hidden", rows * inner);
       executor.apply("SWIGLU", OperationKind::elementwise, layers::swiglu_forward,
                      layers::SwigluForward{.rows = rows,
                                            .width = inner,
@@ -91,7 +93,7 @@ class FusedBlock final : public Block {
                                            .in_stride = 2 * inner,
                                            .out = hidden.data()});
       if (!all) gate_up.reset();
-      stream.current = array(rows * width);
+      stream.current = array("block output", rows * width);
       executor.matmul("FFN_W2_MATMUL", linear_forward(rows, inner, width, compute, type), hidden.data(),
                       c.weight(places.w2), stream.current.data());
       stream.has_base = true;
@@ -118,11 +120,13 @@ class FusedBlock final : public Block {
     Memory& memory = executor.memory();
     const std::int64_t rows = c.rows(), width = c.config.d_model, inner = c.config.d_ff;
     const DType type = c.precision.activation, compute = c.precision.compute, kept = c.precision.gradient;
-    const auto array = [&](std::int64_t count) { return Array(memory, count, type, MemoryKind::activations); };
+    const auto array = [&](std::string_view what, std::int64_t count) {
+      return Array(memory, what, count, type, MemoryKind::activations);
+    };
 
     {
       // The gradient of SwiGLU's output; then, in its place, that output again.
-      const Array hidden = array(rows * inner);
+      const Array hidden = array("d hidden, hidden", rows * inner);
       executor.matmul("FFN_W2_BWD_INPUT_MATMUL", linear_input_gradient(rows, inner, width, compute, type),
                       gradient.data(), c.weight(places.w2), hidden.data());
       executor.apply("SWIGLU_BWD", OperationKind::elementwise, layers::swiglu_backward,
@@ -151,12 +155,12 @@ class FusedBlock final : public Block {
     state.normed2.reset();
 
     {
-      Array d_attended = array(rows * width);
+      Array d_attended = array("d attention output", rows * width);
       executor.matmul("OUTPUT_BWD_INPUT_MATMUL", linear_input_gradient(rows, width, width, compute, type),
                       gradient.data(), c.weight(places.wo), d_attended.data());
       executor.matmul("OUTPUT_BWD_WEIGHT_MATMUL", linear_weight_gradient(rows, width, width, compute, kept, false),
                       gradient.data(), state.attended.data(), c.gradient(places.wo));
-      const Array d_qkv = array(rows * 3 * width);
+      const Array d_qkv = array("d q, k, v", rows * 3 * width);
       const attention::BackwardArguments operands{as_const(part(c, state.qkv, 0)),
                                                   as_const(part(c, state.qkv, 1)),
                                                   as_const(part(c, state.qkv, 2)),

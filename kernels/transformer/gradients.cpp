@@ -30,7 +30,7 @@ std::size_t Gradients::group_of(std::int64_t place) const {
 void Gradients::take(Memory& memory, std::size_t group, DType dtype) {
   Array& array = arrays_.at(group);
   if (array.defined()) return;
-  array = Array(memory, begins_[group + 1] - begins_[group], dtype, MemoryKind::gradients);
+  array = Array(memory, "gradients", begins_[group + 1] - begins_[group], dtype, MemoryKind::gradients);
 }
 
 void Gradients::give_back() {

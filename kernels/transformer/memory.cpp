@@ -3,6 +3,8 @@
 #include <numeric>
 #include <utility>
 
+#include "kernels/runtime/annotate.hpp"
+
 namespace warpmeter::transformer {
 
 std::string_view name(MemoryKind kind) noexcept {
@@ -29,10 +31,15 @@ std::size_t Memory::rounded(std::size_t bytes) {
   return (bytes + kRounding - 1) / kRounding * kRounding;
 }
 
-Array::Array(Memory& memory, std::int64_t count, DType dtype, MemoryKind kind)
+Array::Array(Memory& memory, std::string_view what, std::int64_t count, DType dtype, MemoryKind kind)
     : count_(count), dtype_(dtype), kind_(kind) {
   const std::size_t bytes = static_cast<std::size_t>(count) * size_of(dtype);
-  if (!memory.planning()) buffer_ = Buffer(memory.context(), bytes);
+  if (!memory.planning()) {
+    // As memory snapshots call them.
+    const FrameScope frame(what);
+    const CategoryScope category(kind == MemoryKind::optimizer ? "optimizer state" : name(kind));
+    buffer_ = Buffer(memory.context(), bytes);
+  }
   memory_ = &memory;
   memory.add(kind, Memory::rounded(bytes));
 }

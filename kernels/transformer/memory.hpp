@@ -60,7 +60,8 @@ class Memory {
 class Array {
  public:
   Array() = default;
-  Array(Memory& memory, std::int64_t count, DType dtype, MemoryKind kind);
+  /// `what` is what the allocator's history calls it: a literal.
+  Array(Memory& memory, std::string_view what, std::int64_t count, DType dtype, MemoryKind kind);
   ~Array() { reset(); }
   Array(Array&& other) noexcept { *this = std::move(other); }
   Array& operator=(Array&& other) noexcept;

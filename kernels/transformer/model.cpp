@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <optional>
 
 #include "kernels/layers/cross_entropy.hpp"
 #include "kernels/layers/elementwise.hpp"
@@ -22,6 +23,18 @@ using layers::StepState;
 std::unique_ptr<layers::Matmul> matmul_of(const Context& context, const ModelOptions& options, bool planning) {
   return planning ? nullptr : layers::make_matmul(context, options.matmul);
 }
+
+/// A range, and a phase of the allocator's history where there is memory.
+class StepScope {
+ public:
+  StepScope(std::string_view name, const Memory& memory) : range_(name) {
+    if (!memory.planning()) phase_.emplace(*memory.context().allocator, name);
+  }
+
+ private:
+  Range range_;
+  std::optional<PhaseScope> phase_;
+};
 
 std::string_view layer_name(std::int64_t index) {
   return intern("LAYER_" + std::to_string(index));
@@ -47,14 +60,14 @@ struct Model::Impl {
     if (const std::size_t bytes = layers::matmul_workspace_bytes(context.device()); bytes != 0) {
       matmul_workspace = Charge(memory, MemoryKind::workspace, Memory::rounded(bytes));
     }
-    weights = Array(memory, layout.elements(), precision.activation, MemoryKind::parameters);
+    weights = Array(memory, "weights", layout.elements(), precision.activation, MemoryKind::parameters);
     if (precision.master != MasterKind::none) {
-      masters = Array(memory, layout.elements(), precision.master == MasterKind::copy ? DType::fp32 : DType::bf16,
-                      MemoryKind::parameters);
+      masters = Array(memory, "masters", layout.elements(),
+                      precision.master == MasterKind::copy ? DType::fp32 : DType::bf16, MemoryKind::parameters);
     }
-    tokens = Array(memory, rows(), DType::int32, MemoryKind::activations);
-    targets = Array(memory, rows(), DType::int32, MemoryKind::activations);
-    rope_table = Array(memory, options.context * config.head_dim(), DType::fp32, MemoryKind::workspace);
+    tokens = Array(memory, "tokens", rows(), DType::int32, MemoryKind::activations);
+    targets = Array(memory, "targets", rows(), DType::int32, MemoryKind::activations);
+    rope_table = Array(memory, "rope table", options.context * config.head_dim(), DType::fp32, MemoryKind::workspace);
     for (std::int64_t i = 0; i < config.layers; ++i) layer_names.push_back(layer_name(i));
     if (!planning) {
       fill_bytes(weights.data(), device(), 0, bytes_of(weights), stream());
@@ -129,7 +142,7 @@ struct Model::Impl {
   /// body(index, layer) within the layer's range.
   template <class Body>
   void in_layer(std::int64_t index, Body&& body) {
-    const Range range(layer_names[static_cast<std::size_t>(index)]);
+    const StepScope scope(layer_names[static_cast<std::size_t>(index)], memory);
     executor.set_layer(index);
     body();
     executor.set_layer(-1);
@@ -137,7 +150,8 @@ struct Model::Impl {
 
   [[nodiscard]] ResidualStream embed() {
     ResidualStream residual;
-    residual.current = Array(memory, rows() * config.d_model, options.precision.activation, MemoryKind::activations);
+    residual.current = Array(memory, "embedded tokens", rows() * config.d_model, options.precision.activation,
+                             MemoryKind::activations);
     executor.apply("EMBEDDING", OperationKind::embedding, layers::embedding_forward,
                    layers::EmbeddingForward{.rows = rows(),
                                             .width = config.d_model,
@@ -150,7 +164,7 @@ struct Model::Impl {
   }
 
   [[nodiscard]] Array head(const Array& normed) {
-    Array out(memory, rows() * config.vocab, options.precision.activation, MemoryKind::logits);
+    Array out(memory, "logits", rows() * config.vocab, options.precision.activation, MemoryKind::logits);
     executor.matmul("HEAD_MATMUL",
                     layers::linear_forward(rows(), config.d_model, config.vocab, options.precision.compute,
                                            options.precision.activation),
@@ -159,7 +173,7 @@ struct Model::Impl {
   }
 
   void forward() {
-    const Range range("FWD_STEP");
+    const StepScope scope("FWD_STEP", memory);
     logits.reset();
     const Block& kind = block(options.structure);
     ResidualStream residual = embed();
@@ -183,7 +197,7 @@ struct Model::Impl {
     Array d_logits;
     logits.reset();
     {
-      const Range range("FWD_STEP");
+      const StepScope scope("FWD_STEP", memory);
       ResidualStream residual = embed();
       const Keep keep = options.recompute == Recompute::block ? Keep::input : Keep::everything;
       for (std::int64_t i = 0; i < config.layers; ++i) {
@@ -195,7 +209,7 @@ struct Model::Impl {
       last = norm_stream(executor, block_context, "FINAL_NORM", weights.at(layout.final_norm()), residual);
       d_logits = options.structure == Structure::fused ? fused_loss(last.normed) : naive_loss(last.normed);
     }
-    const Range range("BWD_STEP");
+    const StepScope scope("BWD_STEP", memory);
     take_gradients(gradients.head_group());
     Array gradient = head_backward(d_logits, last);
     for (std::int64_t i = config.layers; i-- > 0;) {
@@ -235,7 +249,7 @@ struct Model::Impl {
   /// One pass for the loss, the gradient written over the logits.
   [[nodiscard]] Array fused_loss(const Array& normed) {
     Array out = head(normed);
-    const Array losses(memory, rows(), DType::fp32, MemoryKind::logits);
+    const Array losses(memory, "losses", rows(), DType::fp32, MemoryKind::logits);
     executor.apply("CROSS_ENTROPY", OperationKind::loss, layers::cross_entropy,
                    layers::CrossEntropy{.rows = rows(),
                                         .vocab = config.vocab,
@@ -253,8 +267,8 @@ struct Model::Impl {
   /// Log-probabilities kept in fp32, as an eager framework does.
   [[nodiscard]] Array naive_loss(const Array& normed) {
     Array out = head(normed);
-    const Array log_probabilities(memory, rows() * config.vocab, DType::fp32, MemoryKind::logits);
-    const Array losses(memory, rows(), DType::fp32, MemoryKind::logits);
+    const Array log_probabilities(memory, "log-probabilities", rows() * config.vocab, DType::fp32, MemoryKind::logits);
+    const Array losses(memory, "losses", rows(), DType::fp32, MemoryKind::logits);
     executor.apply("LOG_SOFTMAX", OperationKind::loss, layers::log_softmax_forward,
                    layers::LogSoftmaxForward{.rows = rows(),
                                              .vocab = config.vocab,
@@ -269,7 +283,7 @@ struct Model::Impl {
                                       .targets = targets.as<std::int32_t>(),
                                       .losses = losses.as<float>()});
     mean_loss(losses);
-    Array d_logits(memory, rows() * config.vocab, options.precision.activation, MemoryKind::logits);
+    Array d_logits(memory, "d logits", rows() * config.vocab, options.precision.activation, MemoryKind::logits);
     executor.apply("LOG_SOFTMAX_BWD", OperationKind::loss, layers::log_softmax_backward,
                    layers::LogSoftmaxBackward{.rows = rows(),
                                               .vocab = config.vocab,
@@ -293,7 +307,7 @@ struct Model::Impl {
                     layers::linear_input_gradient(rows(), config.d_model, config.vocab, p.compute, p.activation),
                     d_logits.data(), weights.at(layout.head()), last.normed.data());
     d_logits.reset();
-    Array gradient(memory, rows() * config.d_model, p.activation, MemoryKind::activations);
+    Array gradient(memory, "d residual", rows() * config.d_model, p.activation, MemoryKind::activations);
     executor.apply_with_workspace("FINAL_NORM_BWD", OperationKind::norm, layers::rmsnorm_backward,
                                   layers::RmsNormBackward{.rows = rows(),
                                                           .width = config.d_model,
@@ -310,7 +324,7 @@ struct Model::Impl {
   }
 
   void optimizer_step() {
-    const Range range("OPTIM_STEP");
+    const StepScope scope("OPTIM_STEP", memory);
     const PrecisionPolicy& p = options.precision;
     std::vector<layers::GradientTensor> gradient_list;
     std::vector<layers::AdamwTensor> tensors;
@@ -428,10 +442,10 @@ void Model::forward() {
 void Model::prepare_training() {
   Impl& m = *impl_;
   const std::int64_t count = m.layout.elements();
-  m.first_moments = Array(m.memory, count, m.options.precision.moment, MemoryKind::optimizer);
-  m.second_moments = Array(m.memory, count, m.options.precision.moment, MemoryKind::optimizer);
-  m.state = Array(m.memory, sizeof(StepState), DType::uint8, MemoryKind::optimizer);
-  m.loss = Array(m.memory, 1, DType::fp32, MemoryKind::logits);
+  m.first_moments = Array(m.memory, "first moments", count, m.options.precision.moment, MemoryKind::optimizer);
+  m.second_moments = Array(m.memory, "second moments", count, m.options.precision.moment, MemoryKind::optimizer);
+  m.state = Array(m.memory, "step state", sizeof(StepState), DType::uint8, MemoryKind::optimizer);
+  m.loss = Array(m.memory, "loss", 1, DType::fp32, MemoryKind::logits);
   if (m.memory.planning()) return;
   for (const Array* array : {&m.first_moments, &m.second_moments}) {
     fill_bytes(array->data(), m.device(), 0, Impl::bytes_of(*array), m.stream());

@@ -20,13 +20,13 @@ struct Eager {
   Executor& executor;
   const BlockContext& c;
 
-  [[nodiscard]] Array array(std::int64_t columns) const {
-    return {executor.memory(), c.rows() * columns, c.precision.activation, MemoryKind::activations};
+  [[nodiscard]] Array array(std::string_view what, std::int64_t columns) const {
+    return {executor.memory(), what, c.rows() * columns, c.precision.activation, MemoryKind::activations};
   }
 
   [[nodiscard]] Array linear(std::string_view name, const Array& x, std::int64_t place, std::int64_t in,
                              std::int64_t out) const {
-    Array y = array(out);
+    Array y = array(name, out);
     executor.matmul(name, layers::linear_forward(c.rows(), in, out, c.precision.compute, c.precision.activation),
                     x.data(), c.weight(place), y.data());
     return y;
@@ -38,7 +38,7 @@ struct Eager {
     executor.matmul(weight_name,
                     layers::linear_weight_gradient(c.rows(), in, out, c.precision.compute, c.precision.gradient, false),
                     d_y.data(), x.data(), c.gradient(place));
-    Array d_x = array(in);
+    Array d_x = array(input_name, in);
     executor.matmul(input_name,
                     layers::linear_input_gradient(c.rows(), in, out, c.precision.compute, c.precision.activation),
                     d_y.data(), c.weight(place), d_x.data());
@@ -46,7 +46,7 @@ struct Eager {
   }
 
   [[nodiscard]] Array rotated(std::string_view name, const Array& x, bool inverse) const {
-    Array y = array(c.config.d_model);
+    Array y = array(name, c.config.d_model);
     executor.apply(name, OperationKind::elementwise, layers::rope,
                    layers::RopeArguments{.rows = c.rows(),
                                          .seq_len = c.context,
@@ -64,7 +64,7 @@ struct Eager {
 
   [[nodiscard]] Array elementwise(std::string_view name, ElementwiseOperation operation, const Array& a,
                                   const Array& b) const {
-    Array out(executor.memory(), a.count(), c.precision.activation, MemoryKind::activations);
+    Array out(executor.memory(), name, a.count(), c.precision.activation, MemoryKind::activations);
     executor.apply(name, OperationKind::elementwise, layers::elementwise,
                    layers::Elementwise{.operation = operation,
                                        .count = a.count(),
@@ -77,7 +77,7 @@ struct Eager {
 
   [[nodiscard]] Array norm_backward(std::string_view name, std::int64_t place, const Array& normalized,
                                     const Array& inv_rms, const Array& d_out) const {
-    Array d_x = array(c.config.d_model);
+    Array d_x = array(name, c.config.d_model);
     executor.apply_with_workspace(name, OperationKind::norm, layers::rmsnorm_backward,
                                   layers::RmsNormBackward{.rows = c.rows(),
                                                           .width = c.config.d_model,
@@ -113,8 +113,8 @@ class NaiveBlock final : public Block {
     }
     Array v = eager.linear("V_MATMUL", first.normed, places.wv, width, width);
     if (!all) first.normed.reset();
-    Array attended = eager.array(width);
-    Array lse(executor.memory(), c.rows() * c.config.heads, DType::fp32, MemoryKind::activations);
+    Array attended = eager.array("attention output", width);
+    Array lse(executor.memory(), "log-sum-exp", c.rows() * c.config.heads, DType::fp32, MemoryKind::activations);
     const attention::ForwardArguments operands{as_const(heads_of(c, q)), as_const(heads_of(c, k)),
                                                as_const(heads_of(c, v)), heads_of(c, attended), lse.as<float>()};
     AttentionState attention = executor.attention_forward(*c.attention, c.attention_problem(), operands, all);
@@ -198,7 +198,7 @@ class NaiveBlock final : public Block {
       state.middle.reset();
       state.normed2.reset();
     }
-    Array d_q = eager.array(width), d_k = eager.array(width), d_v = eager.array(width);
+    Array d_q = eager.array("d q", width), d_k = eager.array("d k", width), d_v = eager.array("d v", width);
     {
       const Array d_attended = eager.linear_backward("OUTPUT_BWD_WEIGHT_MATMUL", "OUTPUT_BWD_INPUT_MATMUL", gradient,
                                                      state.attended, places.wo, width, width);

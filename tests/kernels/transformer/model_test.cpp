@@ -3,6 +3,8 @@
 #include "kernels/transformer/model.hpp"
 
 #include <cmath>
+#include <map>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -243,6 +245,32 @@ TEST_F(ModelTest, PredictedMemoryIsWhatTheAllocatorSees) {
       }
     }
   }
+}
+
+TEST_F(ModelTest, HistoryNamesPhasesLayersAndWhatMemoryIsFor) {
+  CachingAllocator& allocator = *context_.allocator;
+  const auto model = ready(options("fp32", Structure::fused));
+  allocator.start_history(100'000, true);
+  model->forward_backward();
+  model->optimizer_step();
+  allocator.stop_history();
+  const MemoryHistory history = allocator.history();
+  std::vector<std::string> phases;
+  for (const MemoryPhase& phase : history.phases) {
+    if (!phase.name.empty()) phases.push_back(phase.name);
+  }
+  EXPECT_EQ(phases, (std::vector<std::string>{"FWD_STEP", "LAYER_0", "LAYER_1", "BWD_STEP", "LAYER_1", "LAYER_0",
+                                              "OPTIM_STEP"}));
+  std::map<std::string, std::set<std::string>> phase_of;
+  for (const MemoryEvent& event : history.events) {
+    if (event.action != MemoryAction::alloc || event.frames.empty()) continue;
+    phase_of[std::string(event.category) + ": " + std::string(event.frames.front().name)].insert(
+        history.phases[event.phase].name);
+  }
+  EXPECT_EQ(phase_of["activations: q, k, v"], (std::set<std::string>{"LAYER_0", "LAYER_1"}));
+  EXPECT_EQ(phase_of["logits: logits"], (std::set<std::string>{"FWD_STEP"}));
+  EXPECT_EQ(phase_of["gradients: gradients"], (std::set<std::string>{"BWD_STEP", "LAYER_0", "LAYER_1"}));
+  EXPECT_EQ(phase_of["workspace: workspace"], (std::set<std::string>{"BWD_STEP", "LAYER_0", "LAYER_1", "OPTIM_STEP"}));
 }
 
 TEST_F(ModelTest, OperationsAddUpToTheModelsFlops) {

@@ -125,6 +125,9 @@ void CollectiveCase::add_bound(harness::Session& session, std::optional<double> 
     figures.set("link_gbps", *link_gbps);
   } else {
     if (groups_->shape(c.world_size).hosts > 1) return;
+    // Arrays that stay in the cache from call to call are not bound by memory.
+    const auto arrays = static_cast<double>(c.rank_bytes()) * c.world_size;
+    if (arrays <= static_cast<double>(session.ceilings().hot_cache_bytes())) return;
     // Reads and writes in equal parts, as an all_reduce has them.
     least_ms = c.least_traffic_bytes() / (session.ceilings().copy_gbps() * 1e6);
     figures.set("bound", "memory");

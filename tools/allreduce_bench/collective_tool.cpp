@@ -74,9 +74,10 @@ std::vector<std::unique_ptr<harness::Case>> CollectiveTool::cases(const harness:
 reports::TableLayout CollectiveTool::layout() const {
   reports::TableLayout layout;
   layout.columns = {"target", "world_size", "tensor_size", "median_ms", "mean_ms", "algo_GiBps"};
-  layout.wide_columns = {"collective", "op",         "dtype", "in_place",    "buffers", "min_ms",  "p95_ms",
-                         "p99_ms",     "stdev_ms",   "noise", "n",           "stop",    "skew_ms", "in_a_row_ms",
-                         "algbw_gbps", "busbw_gbps", "bound", "bound_share", "wrong",   "library", "status"};
+  layout.wide_columns = {
+      "collective", "op",         "dtype", "in_place",    "buffers", "min_ms",       "p95_ms",
+      "p99_ms",     "stdev_ms",   "noise", "n",           "stop",    "skew_mean_ms", "in_a_row_mean_ms",
+      "algbw_gbps", "busbw_gbps", "bound", "bound_share", "wrong",   "library",      "status"};
   return layout;
 }
 

@@ -320,8 +320,9 @@ void Row::report(Outcome& outcome, const harness::Samples& samples, double in_a_
   f.set("call_samples_ms", samples.milliseconds);
   const harness::Statistics skew = harness::summarize(skews_ms_);
   // Over several hosts there are several clocks.
-  f.set("skew_ms", rank_.one_host ? reports::Value(skew.median_ms) : reports::Value());
-  f.set("in_a_row_ms", in_a_row_ms);
+  f.set("skew_mean_ms", rank_.one_host ? reports::Value(skew.mean_ms) : reports::Value());
+  f.set("skew_max_ms", rank_.one_host ? reports::Value(skew.max_ms) : reports::Value());
+  f.set("in_a_row_mean_ms", in_a_row_ms);
 
   const Configuration& c = configuration_;
   const double bytes = static_cast<double>(c.elements()) * static_cast<double>(size_of(c.dtype));

@@ -253,7 +253,7 @@ class AllreduceTool(Tool):
         self.layout = Layout(
             [], ["target", "world_size", "tensor_size", "median_ms", "mean_ms", "algo_GiBps"],
             ["collective", "op", "dtype", "in_place", "buffers", "min_ms", "p95_ms", "p99_ms", "stdev_ms", "noise", "n",
-             "stop", "skew_ms", "algbw_gbps", "busbw_gbps", "wrong", "status"])
+             "stop", "skew_mean_ms", "algbw_gbps", "busbw_gbps", "wrong", "status"])
         self._groups = None
 
     def add_options(self, table):

@@ -168,7 +168,7 @@ class TwoHosts(unittest.TestCase):
         self.assertEqual([row["status"] for row in rows], ["unsupported"] * 2 + ["ok"] * 2 + ["unsupported"] * 2)
         self.assertIn("2 hosts", rows[0]["reason"])
         for row in rows[2:4]:
-            self.assertEqual((row["wrong"], row["skew_ms"], row["bound"]), (0, None, None))
+            self.assertEqual((row["wrong"], row["skew_mean_ms"], row["bound"]), (0, None, None))
 
     @unittest.skipUnless(has("mpi") and has("gloo") and shutil.which("mpirun"), "no MPI library, no mpirun or no Gloo")
     def test_mpirun_over_both(self):

@@ -5,6 +5,7 @@
 #include "tools/attn_bench/configuration.hpp"
 #include "tools/attn_bench/decode_case.hpp"
 #include "tools/attn_bench/modes.hpp"
+#include "tools/attn_bench/prefill_case.hpp"
 
 namespace warpmeter::attn_bench {
 
@@ -57,6 +58,13 @@ std::vector<std::unique_ptr<harness::Case>> AttentionTool::cases(const harness::
     }
     return decoding;
   }
+  if (mode_of(table) == Mode::prefill) {
+    std::vector<std::unique_ptr<harness::Case>> prefills;
+    for (PrefillConfiguration& configuration : expand_prefill(table, settings)) {
+      prefills.push_back(std::make_unique<PrefillCase>(std::move(configuration), settings.device));
+    }
+    return prefills;
+  }
   const auto references = std::make_shared<ReferenceCache>();
   std::vector<std::unique_ptr<harness::Case>> cases;
   for (Configuration& configuration : expand(table, settings)) {
@@ -88,15 +96,18 @@ std::vector<std::string> AttentionTool::row_keys() const {
 }
 
 std::string AttentionTool::preset_for(const harness::OptionTable& table, Device device) const {
-  return mode_of(table) == Mode::decode ? "decode" : default_preset(device);
+  const Mode mode = mode_of(table);
+  return mode == Mode::train ? default_preset(device) : std::string(kModeNames[static_cast<std::size_t>(mode)]);
 }
 
 reports::TableLayout AttentionTool::layout_for(const harness::OptionTable& table) const {
-  return mode_of(table) == Mode::decode ? decode_layout() : layout();
+  const Mode mode = mode_of(table);
+  return mode == Mode::decode ? decode_layout() : mode == Mode::prefill ? prefill_layout() : layout();
 }
 
 std::vector<std::string> AttentionTool::row_keys_for(const harness::OptionTable& table) const {
-  return mode_of(table) == Mode::decode ? decode_row_keys() : row_keys();
+  const Mode mode = mode_of(table);
+  return mode == Mode::decode ? decode_row_keys() : mode == Mode::prefill ? prefill_row_keys() : row_keys();
 }
 
 }  // namespace warpmeter::attn_bench

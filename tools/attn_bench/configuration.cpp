@@ -98,6 +98,7 @@ void add_options(OptionTable& table) {
       "attn_bench --impl naive,flash --seq-len 256:4096:x2 --d-model 64 -o result.json",
       "attn_bench --preset fa_grid --impl flash,cudnn --wide",
       "attn_bench --heads 32 --kv-heads 8 --d-model 4096 --seq-len 1 --kv-len 1024:32768:x2 --pass fwd --dtype bf16",
+      "attn_bench --mode prefill --seq-len 512,2048,8192 --chunk 128,512,2048 --d-model 1024 --heads 16",
       "attn_bench --mode decode --kv-len 1024:32768:x2 --heads 8 --d-model 512",
       "attn_bench --memory-limit 24GiB --preset notes --format jsonl",
   });

@@ -19,9 +19,19 @@ struct Owned {
 };
 const std::vector<Owned>& owned_options() {
   static const std::vector<Owned> options = {
-      {"--pass", {Mode::train}},          {"--causal", {Mode::train}},  {"--seq-len", {Mode::train}},
-      {"--deterministic", {Mode::train}}, {"--splits", {Mode::decode}}, {"--merge", {Mode::decode}},
-      {"--deal", {Mode::decode}},         {"--block", {Mode::decode}},  {"--page-size", {Mode::decode}},
+      {"--pass", {Mode::train}},
+      {"--causal", {Mode::train}},
+      {"--deterministic", {Mode::train}},
+      {"--seq-len", {Mode::train, Mode::prefill}},
+      {"--tokens", {Mode::train, Mode::decode}},
+      {"--kv-len", {Mode::train, Mode::decode}},
+      {"--chunk", {Mode::prefill}},
+      {"--projections", {Mode::prefill}},
+      {"--page-size", {Mode::prefill, Mode::decode}},
+      {"--splits", {Mode::decode}},
+      {"--merge", {Mode::decode}},
+      {"--deal", {Mode::decode}},
+      {"--block", {Mode::decode}},
       {"--value-range", {Mode::decode}},
   };
   return options;
@@ -43,7 +53,7 @@ OptionSpec mode_option(std::string name, std::string metavar, std::string fallba
   spec.accepted = std::move(accepted);
   spec.help = std::move(help);
   spec.example = std::move(example);
-  spec.group = "Decoding (--mode decode)";
+  spec.group = "Serving (--mode prefill, decode)";
   spec.row_option = true;
   return spec;
 }
@@ -51,12 +61,20 @@ OptionSpec mode_option(std::string name, std::string metavar, std::string fallba
 }  // namespace
 
 void add_mode_options(harness::OptionTable& table) {
-  OptionSpec mode = mode_option("--mode", "NAME", "train", joined(kModeNames),
-                                "train: forwards and backwards of whole sequences. decode: the newest tokens of every "
-                                "sequence over its KV cache.",
-                                "--mode decode");
+  OptionSpec mode =
+      mode_option("--mode", "NAME", "train", joined(kModeNames),
+                  "train: forwards and backwards of whole sequences. prefill: a prompt at once, and in chunks "
+                  "beside it. decode: the newest tokens of every sequence over its KV cache.",
+                  "--mode decode");
   mode.group = "Configurations";
   table.add(mode);
+  table.add(mode_option("--chunk", "LIST", "512", "whole numbers from 1: a list or range",
+                        "Prefill: tokens of the prompt that are worked on at once.", "--chunk 128,512,2048"));
+  OptionSpec projections =
+      mode_option("--projections", "", "true", "", "Prefill: with the q, k, v and out projections, or attention alone.",
+                  "--no-projections");
+  projections.negation = "--no-projections";
+  table.add(projections);
   table.add(mode_option("--splits", "LIST", "auto", "auto, or whole numbers from 1 to 1024",
                         "Parallel streams a sequence and key/value head; auto: from the device and the work.",
                         "--splits auto,1,4,16"));

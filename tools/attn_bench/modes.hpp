@@ -9,10 +9,11 @@ namespace warpmeter::attn_bench {
 
 /// What is measured of attention: --mode.
 enum class Mode : std::uint8_t {
-  train,   ///< forwards and backwards of whole sequences
-  decode,  ///< the newest tokens over a KV cache
+  train,    ///< forwards and backwards of whole sequences
+  prefill,  ///< a prompt at once and in chunks
+  decode,   ///< the newest tokens over a KV cache
 };
-inline constexpr std::array<std::string_view, 2> kModeNames = {"train", "decode"};
+inline constexpr std::array<std::string_view, 3> kModeNames = {"train", "prefill", "decode"};
 
 /// --mode and the options that belong to other modes than train.
 void add_mode_options(harness::OptionTable& table);

@@ -129,6 +129,77 @@ class Tables(unittest.TestCase):
         self.assertEqual(errors[0], errors[1])
 
 
+class Prefill(unittest.TestCase):
+    PREFILL = ["--mode", "prefill", "--device", "cpu", "--steps", "1", "--warmup", "1", "--heads", "4", "--kv-heads", "2",
+               "--d-model", "64"]
+
+    def test_rows_compare_chunked_with_oneshot(self):
+        doc, result = document(*self.PREFILL, "--impl", "naive,flash", "--dtype", "fp32,bf16", "--seq-len", "150",
+                               "--chunk", "1,64,150,400")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(len(doc["rows"]), 16)
+        for row in doc["rows"]:
+            self.assertEqual((row["status"], row["oneshot"], row["equal"]), ("ok", "ok", True), row)
+            self.assertLess(row["max_diff"], 1e-5 if row["dtype"] == "fp32" else 0.05)
+            self.assertLessEqual(row["mean_diff"], row["max_diff"])
+            self.assertAlmostEqual(row["speedup"] * row["overhead_ratio"], 1, places=9)
+            flops = 4 * 4 * (150 * 151 // 2) * 16 + 2 * 150 * 64 * (2 * 64 + 2 * 32)
+            self.assertEqual((row["chunked_flops"], row["oneshot_flops"]), (flops, flops))
+            saved = (1 - row["chunked_peak_mem_mib"] / row["oneshot_peak_mem_mib"])
+            self.assertAlmostEqual(row["memory_saved_share"], saved, places=6)
+            if row["impl"] == "naive" and row["chunk"] == 1:
+                self.assertGreater(row["memory_saved_share"], 0.5)
+        again, result = document(*shlex.split(doc["rows"][-1]["rerun"])[1:])
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for key in doc["row_keys"]:
+            self.assertEqual(again["rows"][0][key], doc["rows"][-1][key])
+
+    def test_attention_alone_over_pages(self):
+        doc, result = document(*self.PREFILL, "--impl", "flash", "--no-projections", "--seq-len", "100", "--chunk", "33",
+                               "--page-size", "0,16")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for row in doc["rows"]:
+            self.assertIs(row["projections"], False)
+            self.assertLess(row["max_diff"], 1e-5)
+            self.assertEqual(row["chunked_flops"], 4 * 4 * (100 * 101 // 2) * 16)
+
+    def test_a_oneshot_that_does_not_fit_leaves_the_chunked_one(self):
+        doc, result = document(*self.PREFILL, "--impl", "naive", "--seq-len", "1024", "--chunk", "64", "--memory-limit",
+                               "20MiB")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        row = doc["rows"][0]
+        self.assertEqual((row["status"], row["oneshot"]), ("ok", "oom (predicted)"))
+        self.assertGreater(row["chunked_ms"], 0)
+        self.assertIsNone(row.get("oneshot_ms"))
+        self.assertIsNone(row.get("max_diff"))
+
+    def test_markdown_columns(self):
+        result = run(*self.PREFILL, "--impl", "flash", "--seq-len", "64", "--chunk", "16")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        heading = next(line for line in result.stdout.splitlines() if line.startswith("| seq_len"))
+        self.assertEqual(
+            [cell.strip() for cell in heading.strip("|\n ").split("|")],
+            ["seq_len", "chunk", "oneshot_ms", "chunked_ms", "speedup", "overhead_ratio", "oneshot_tokens_per_s",
+             "chunked_tokens_per_s", "oneshot_tflops", "chunked_tflops", "oneshot_peak_mem_mib", "chunked_peak_mem_mib",
+             "memory_saved_share", "max_diff", "mean_diff", "equal", "status"])
+
+    def test_schema_and_prediction(self):
+        arguments = [*self.PREFILL, "--impl", "flash", "--seq-len", "300", "--chunk", "100", "--page-size", "0,32"]
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/out.json"
+            run(*arguments, "-o", path)
+            validator = SOURCE / "tests/reports/validate_schema.py"
+            python = os.environ.get("WARPMETER_SCHEMA_PYTHON", sys.executable)
+            result = subprocess.run([python, str(validator), path], capture_output=True, text=True, check=False)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+            rows = json.loads(pathlib.Path(path).read_text())["rows"]
+        for row, plan in zip(rows, document(*arguments, "--dry-run")[0]["rows"]):
+            for phase in ("chunked", "oneshot"):
+                predicted = plan[f"{phase}_predicted_peak_mem_mib"]
+                self.assertLessEqual(row[f"{phase}_peak_mem_mib"], predicted + 1e-9)
+                self.assertGreater(row[f"{phase}_peak_mem_mib"], 0.5 * predicted)
+
+
 class Decode(unittest.TestCase):
     DECODE = ["--mode", "decode", "--device", "cpu", "--steps", "2", "--warmup", "1"]
 

@@ -2,15 +2,10 @@
 //
 //   x, z   (batch, rows, cols), w (kernel_size, kernel_size), fp32, bf16 or fp16; summed in fp32
 //   grid   a block of 256 threads for each tile of 32 x 128 results. Its part of x, larger by the kernel's size, goes
-//   to
-//          shared memory; a thread computes 4 x 4 results, for which it reads each row of its window once. Weights stay
-//          in registers: kernels other than 3, 4, 5 and 7 wide are done in pieces of 7 x 7
+//          to shared memory; a thread computes 4 x 4 results. Weights stay in registers: kernels other than 3, 4, 5
+//          and 7 wide are done in pieces of 7 x 7
 //   bound  memory for small kernels: x is read once (and a little more, from L2), z written once
 #include "kernels/primer/kernel_file.hpp"
-
-#if WM_PRIMER_CUDA
-#include "kernels/primer/cuda/load_window.cuh"
-#endif
 
 namespace warpmeter::primer::conv2d::WM_PRIMER_PART {
 
@@ -27,24 +22,18 @@ Kernel describe() {
   };
   kernel.outputs = [](const Problem& p) { return TensorSpecs{{"z", {p.batch, p.rows, p.cols}, p.dtype}}; };
   kernel.flops = [](const Problem& p) {
-    const auto size = static_cast<double>(p.kernel_size);
-    return 2.0 * static_cast<double>(p.batch * p.rows * p.cols) * size * size;
+    return 2.0 * static_cast<double>(p.batch * p.rows * p.cols) * static_cast<double>(p.kernel_size * p.kernel_size);
   };
   kernel.reference = [](const Problem& p, const HostTensors& in, int, std::int64_t at) {
     const std::int64_t row = at / p.cols % p.rows, col = at % p.cols;
     double sum = 0;
-    for (std::int64_t di = 0; di < p.kernel_size && row + di < p.rows; ++di) {
-      for (std::int64_t dj = 0; dj < p.kernel_size && col + dj < p.cols; ++dj) {
+    for (std::int64_t di = 0; di < p.kernel_size && row + di < p.rows; ++di)
+      for (std::int64_t dj = 0; dj < p.kernel_size && col + dj < p.cols; ++dj)
         sum += in[1][di * p.kernel_size + dj] * in[0][at + di * p.cols + dj];
-      }
-    }
     return sum;
   };
   kernel.reference_cost = [](const Problem& p) { return static_cast<double>(p.kernel_size * p.kernel_size); };
-  kernel.workspace_bytes = [](const Problem& p, Device device) {
-    // On the CPU the weights as floats.
-    return device.is_cpu() ? static_cast<std::size_t>(p.kernel_size * p.kernel_size) * sizeof(float) : 0;
-  };
+  kernel.workspace_bytes = [](const Problem& p, Device d) { return cpu_floats(d, p.kernel_size * p.kernel_size); };
   kernel.invalid = [](const Problem& p) { return std::string(p.kernel_size > 4096 ? "kernel_size above 4096" : ""); };
   return kernel;
 }
@@ -55,28 +44,26 @@ void run(const Problem& p, const Arguments& a) {
   by_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t size = p.kernel_size;
-    auto* const w = static_cast<float*>(a.workspace);
+    auto* const w = static_cast<float*>(a.workspace);  // the weights as floats
     for (std::int64_t i = 0; i < size * size; ++i) w[i] = to_float(a.input<T>(1)[i]);
     const std::size_t bytes = 2 * p.batch * p.rows * p.cols * sizeof(T);
-    const bool past_cache = cpu_tools::exceeds_cache(bytes);
     for_parts(p.batch * p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
         const std::int64_t below = p.rows - row % p.rows;  // rows of x that are there, this one included
-        const std::int64_t high = size < below ? size : below;
-        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache, [&](std::int64_t i, std::int64_t) {
-          const bool inside = i + size + kWidth - 1 <= p.cols;  // every load is whole
-          Vec sum{};
-          for (std::int64_t di = 0; di < high; ++di) {
-            const T* const from = x + di * p.cols + i;
-            const float* const weights = w + di * size;
-            for (std::int64_t dj = 0; dj < size && (inside || i + dj < p.cols); ++dj) {
-              const Vec values = inside ? load(from + dj) : load_some(from + dj, p.cols - i - dj);
-              sum = fma(values, broadcast(weights[dj]), sum);
-            }
-          }
-          return sum;
-        });
+        write_row(a.output<T>(0) + row * p.cols, p.cols, cpu_tools::exceeds_cache(bytes),
+                  [&](std::int64_t i, std::int64_t) {
+                    const bool inside = i + size + kWidth - 1 <= p.cols;  // every load is whole
+                    Vec sum{};
+                    for (std::int64_t di = 0; di < size && di < below; ++di) {
+                      const T* const from = x + di * p.cols + i;
+                      for (std::int64_t dj = 0; dj < size && (inside || i + dj < p.cols); ++dj) {
+                        const Vec values = inside ? load(from + dj) : load_some(from + dj, p.cols - i - dj);
+                        sum = fma(values, broadcast(w[di * size + dj]), sum);
+                      }
+                    }
+                    return sum;
+                  });
       }
     });
   });
@@ -98,12 +85,9 @@ __device__ __forceinline__ void add_part(const T* x, const T* w, float* tile, fl
                                                     row_stride, tile);
   float weights[kW][kW];
 #pragma unroll
-  for (int i = 0; i < kW; ++i) {
-#pragma unroll
-    for (int j = 0; j < kW; ++j) {
-      const bool there = first_i + i < size && first_j + j < size;
-      weights[i][j] = there ? to_float(w[(first_i + i) * std::int64_t{size} + first_j + j]) : 0.0f;
-    }
+  for (int at = 0; at < kW * kW; ++at) {
+    const int i = first_i + at / kW, j = first_j + at % kW;
+    weights[at / kW][at % kW] = i < size && j < size ? to_float(w[i * std::int64_t{size} + j]) : 0.0f;
   }
   const float* const window = tile + threadIdx.x / 32 * 4 * kPitch + threadIdx.x % 32 * 4;
 #pragma unroll
@@ -134,36 +118,32 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t col = index % across * kTileCols, row = index / across % down * kTileRows;
     const std::int64_t corner = index / across / down * rows * cols + row * cols + col;
     float sums[4][4] = {};
-    for (int i = 0; i < size; i += kW) {
-      for (int j = 0; j < size; j += kW) {
+    for (int i = 0; i < size; i += kW)
+      for (int j = 0; j < size; j += kW)
         add_part<T, kW>(x + corner, w, tile, sums, rows - row, cols - col, cols, size, i, j);
-      }
-    }
-    const int down_tile = threadIdx.x / 32 * 4, across_tile = threadIdx.x % 32 * 4;
+    const int across_tile = threadIdx.x % 32 * 4;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (row + down_tile + i < rows) {
-        store_four(z + corner + (down_tile + i) * cols + across_tile, cols - col - across_tile, sums[i]);
-      }
+      const int down_tile = threadIdx.x / 32 * 4 + i;
+      const std::int64_t left = row + down_tile < rows ? cols - col - across_tile : 0;
+      store_four(z + corner + down_tile * cols + across_tile, left, sums[i]);
     }
   }
-}
-
-template <class T, int kW>
-void launch(const Problem& p, const Arguments& a, StreamView stream) {
-  const std::int64_t tiles = p.batch * ceil_div(p.rows, kTileRows) * ceil_div(p.cols, kTileCols);
-  kernel<T, kW><<<grid_x(tiles), kThreads, 0, handle(stream)>>>(a.input<T>(0), a.input<T>(1), a.output<T>(0), p.rows,
-                                                                p.cols, tiles, static_cast<int>(p.kernel_size));
-  check_launch();
 }
 
 void run(const Problem& p, const Arguments& a, StreamView stream) {
   by_dtype(p.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    if (p.kernel_size == 3) return launch<T, 3>(p, a, stream);
-    if (p.kernel_size == 4) return launch<T, 4>(p, a, stream);
-    if (p.kernel_size == 5) return launch<T, 5>(p, a, stream);
-    launch<T, 7>(p, a, stream);
+    const std::int64_t tiles = p.batch * ceil_div(p.rows, kTileRows) * ceil_div(p.cols, kTileCols);
+    const auto launch = [&](auto of_width) {
+      of_width<<<grid_x(tiles), kThreads, 0, handle(stream)>>>(a.input<T>(0), a.input<T>(1), a.output<T>(0), p.rows,
+                                                               p.cols, tiles, static_cast<int>(p.kernel_size));
+      check_launch();
+    };
+    if (p.kernel_size == 3) return launch(kernel<T, 3>);
+    if (p.kernel_size == 4) return launch(kernel<T, 4>);
+    if (p.kernel_size == 5) return launch(kernel<T, 5>);
+    launch(kernel<T, 7>);
   });
 }
 #endif

@@ -130,6 +130,11 @@ struct Kernel {
   [[nodiscard]] ComputePath compute_path(const Problem& problem) const noexcept;
 };
 
+/// Scratch memory that only the CPU's part needs: `count` floats.
+[[nodiscard]] constexpr std::size_t cpu_floats(Device device, std::int64_t count) noexcept {
+  return device.is_cpu() ? static_cast<std::size_t>(count) * sizeof(float) : 0;
+}
+
 /// Why a problem is none: sizes below 1 or too many elements to count, or what the kernel itself says; "" otherwise.
 [[nodiscard]] std::string invalid_reason(const Kernel& kernel, const Problem& problem);
 

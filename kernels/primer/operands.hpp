@@ -18,8 +18,8 @@ struct Operands {
   void poison(StreamView stream) const;
 };
 
-/// Allocates and fills. Values are a function of the seed, the operand's number and the element alone, the same on every
-/// device. Throws OutOfMemory.
+/// Allocates and fills. Values are a function of the seed, the operand's number and the element alone, the same on
+/// every device. Throws OutOfMemory.
 [[nodiscard]] Operands make_operands(const Context& context, const Kernel& kernel, const Problem& problem,
                                      std::uint64_t seed);
 

@@ -2,8 +2,7 @@
 //
 //   x (cols), y (rows), z (rows, cols), fp32, bf16 or fp16; added in fp32
 //   grid   x: blocks of 256 pieces of 16 bytes along the columns; y: blocks of 16 rows. A thread keeps its piece of x
-//   and
-//          goes down the rows
+//          and goes down the rows
 //   bound  memory: next to nothing is read, and the result is written once
 #include "kernels/primer/kernel_file.hpp"
 

@@ -1,10 +1,9 @@
-// outer_mul_relu_backward: dx[i,j] = dz[i,j] * y[i] where x[i,j] * y[i] > 0, else 0: the notes' puzzle 6, the gradient
-// of z[i,j] = max(x[i,j] * y[i], 0).
+// outer_mul_relu_backward: dx[i,j] = dz[i,j] * y[i] where x[i,j] * y[i] > 0, else 0: the notes' puzzle 6, the
+// gradient of z[i,j] = max(x[i,j] * y[i], 0).
 //
 //   x, dz, dx (rows, cols), y (rows), fp32, bf16 or fp16; multiplied in fp32
 //   grid   x: blocks of 256 pieces of 16 bytes along the columns; y: blocks of 8 rows. A thread goes down them, four at
-//   a
-//          time, so that eight loads are under way
+//          a time, so that eight loads are under way
 //   bound  memory: two arrays are read, one is written
 #include "kernels/primer/kernel_file.hpp"
 

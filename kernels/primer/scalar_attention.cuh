@@ -3,9 +3,8 @@
 //   q, y   (rows), k, v (cols), fp32, bf16 or fp16; computed in fp32
 //   grid   a block of 128 threads for every eight queries; thread t takes the keys t, t + 128, ..., eight at a time
 //   online each thread keeps for each query the maximum m so far, s = sum_j exp(q k_j - m) and o = sum_j exp(q k_j - m)
-//   v_j,
-//          and multiplies s and o by exp(m_old - m_new) where m grows. Of eight products q k_j the largest is that of
-//          the largest k_j or of the smallest. At the end the threads' states are merged the same way
+//          v_j, and multiplies s and o by exp(m_old - m_new) where m grows. Of eight products q k_j the largest is that
+//          of the largest k_j or of the smallest. At the end the threads' states are merged the same way
 //   bound  compute, but by the exponentials (16 a clock and multiprocessor), of which there is one for four FLOPs
 #include <algorithm>
 #include <cmath>
@@ -74,30 +73,20 @@ void run(const Problem& p, const Arguments& a) {
 
 #if WM_PRIMER_CUDA
 constexpr int kThreads = 128;
-constexpr int kWarps = kThreads / 32;
 constexpr int kQueries = 8;  // of a block
 constexpr int kKeys = 8;     // of a thread at a time
-
-struct State {
-  float most = -INFINITY, sum = 0.0f, weighted = 0.0f;
-
-  /// Both states refer to the larger maximum afterwards.
-  __device__ __forceinline__ void merge(const State& other) {
-    const float larger = fmaxf(most, other.most);
-    if (larger == -INFINITY) return;  // neither has seen a key
-    const float mine = ptx::exp2_approx(most - larger), theirs = ptx::exp2_approx(other.most - larger);
-    *this = {larger, sum * mine + other.sum * theirs, weighted * mine + other.weighted * theirs};
-  }
-};
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     kernel(const T* q, const T* k, const T* v, T* y, std::int64_t rows, std::int64_t cols) {
   const std::int64_t first = blockIdx.x * std::int64_t{kQueries};
   float of_q[kQueries];
-  State states[kQueries];
+  OnlineState states[kQueries];
 #pragma unroll
-  for (int i = 0; i < kQueries; ++i) of_q[i] = to_float(q[min(first + i, rows - 1)]) * kLog2e;
+  for (int i = 0; i < kQueries; ++i) {
+    of_q[i] = to_float(q[min(first + i, rows - 1)]) * kLog2e;
+    states[i] = {-INFINITY, 0.0f, 0.0f};
+  }
 
   for (std::int64_t j = threadIdx.x; j < cols; j += kThreads * kKeys) {
     float keys[kKeys], values[kKeys], counts[kKeys];  // beyond the end: the first key again, with a weight of 0
@@ -113,20 +102,20 @@ __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll
     for (int i = 0; i < kQueries; ++i) {
-      State& state = states[i];
-      const float larger = fmaxf(state.most, fmaxf(of_q[i] * largest, of_q[i] * smallest));
-      const float shrunk = ptx::exp2_approx(state.most - larger);
-      state = {larger, state.sum * shrunk, state.weighted * shrunk};
+      auto& [most, sum, weighted] = states[i];
+      const float larger = fmaxf(most, fmaxf(of_q[i] * largest, of_q[i] * smallest));
+      const float shrunk = ptx::exp2_approx(most - larger);
+      states[i] = {larger, sum * shrunk, weighted * shrunk};
 #pragma unroll
       for (int u = 0; u < kKeys; ++u) {
         const float term = ptx::exp2_approx(of_q[i] * keys[u] - larger);
-        state.sum += term * counts[u];
-        state.weighted += term * values[u];
+        sum += term * counts[u];
+        weighted += term * values[u];
       }
     }
   }
 
-  __shared__ State of_warps[kWarps][kQueries];
+  __shared__ OnlineState of_warps[kThreads / 32][kQueries];
 #pragma unroll
   for (int i = 0; i < kQueries; ++i) {
 #pragma unroll
@@ -139,8 +128,8 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
   if (threadIdx.x >= kQueries || first + threadIdx.x >= rows) return;
-  State state = of_warps[0][threadIdx.x];
-  for (int warp = 1; warp < kWarps; ++warp) state.merge(of_warps[warp][threadIdx.x]);
+  OnlineState state = of_warps[0][threadIdx.x];
+  for (int warp = 1; warp < kThreads / 32; ++warp) state.merge(of_warps[warp][threadIdx.x]);
   y[first + threadIdx.x] = from_float<T>(state.weighted / state.sum);
 }
 

@@ -2,9 +2,8 @@
 //
 //   x, y   (rows, cols), fp32, bf16 or fp16; computed in fp32
 //   grid   a team of threads for each row: 32 (8 rows a block), 128, 512 or 1024 by the row's length. Each thread holds
-//   up to
-//          eight pieces of 16 bytes in registers; what is longer than 128 KiB goes to shared memory, and only what does
-//          not fit there either is read again
+//          up to eight pieces of 16 bytes in registers; what is longer than 128 KiB goes to shared memory, and only
+//          what does not fit there either is read again
 //   bound  memory: one read and one write
 #include <algorithm>
 
@@ -13,26 +12,15 @@
 #if WM_PRIMER_DESCRIBES
 #include "kernels/primer/detail/softmax.hpp"
 #endif
-#include "kernels/runtime/parallel.hpp"
 
 namespace warpmeter::primer::softmax_one_read::WM_PRIMER_PART {
 
 constexpr float kLog2e = 1.44269504f;  // exp(x) = 2^(x * log2(e)), and 2^x is what the hardware has
 
-#if !WM_PRIMER_CUDA
-/// Floats of a thread's row on the CPU, whole cache lines.
-constexpr std::int64_t row_floats(std::int64_t cols) {
-  return (cols + 15) / 16 * 16;
-}
-#endif
-
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
   Kernel kernel = softmax_kernel();
-  kernel.workspace_bytes = [](const Problem& p, Device device) {
-    // On the CPU each thread keeps a row's exponentials.
-    return device.is_cpu() ? static_cast<std::size_t>(num_threads() * row_floats(p.cols)) * sizeof(float) : 0;
-  };
+  kernel.workspace_bytes = [](const Problem& p, Device d) { return cpu_floats(d, num_threads() * (p.cols + 16)); };
   return kernel;
 }
 #endif
@@ -43,7 +31,7 @@ void run(const Problem& p, const Arguments& a) {
     using T = decltype(type);
     const bool past_cache = cpu_tools::exceeds_cache(2 * p.rows * p.cols * sizeof(T));
     parallel_workers([&](int worker, int workers) {
-      float* const kept = static_cast<float*>(a.workspace) + worker * row_floats(p.cols);
+      float* const kept = static_cast<float*>(a.workspace) + worker * (p.cols + 16);  // the row's exponentials
       for (std::int64_t row = p.rows * worker / workers; row < p.rows * (worker + 1) / workers; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
         Vec maxima = broadcast(to_float(x[0]));
@@ -133,10 +121,8 @@ void launch(const Problem& p, const Arguments& a, StreamView stream) {
   WM_CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, stream.device.index));
   // A kilobyte stays for the reductions.
   const int in_shared = static_cast<int>(std::min<std::int64_t>(more, (limit - 1024) / kPieceBytes));
-  if (in_shared > 0) {
-    WM_CUDA_CHECK(cudaFuncSetAttribute(kernel<T, kTeam, kHeld>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       in_shared * kPieceBytes));
-  }
+  WM_CUDA_CHECK(cudaFuncSetAttribute(kernel<T, kTeam, kHeld>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     in_shared * kPieceBytes));
   kernel<T, kTeam, kHeld>
       <<<grid_x(ceil_div(p.rows, kThreads / kTeam)), kThreads, in_shared * kPieceBytes, handle(stream)>>>(
           a.input<T>(0), a.output<T>(0), p.rows, p.cols, in_shared);
@@ -147,17 +133,11 @@ void run(const Problem& p, const Arguments& a, StreamView stream) {
   by_dtype(p.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const std::int64_t pieces = ceil_div(p.cols, kPack<T>);
-    if (pieces <= 32 * 2) {
-      launch<T, 32, 2>(p, a, stream);
-    } else if (pieces <= 32 * 8) {
-      launch<T, 32, 8>(p, a, stream);
-    } else if (pieces <= 128 * 8) {
-      launch<T, 128, 8>(p, a, stream);
-    } else if (pieces <= 512 * 8) {
-      launch<T, 512, 8>(p, a, stream);
-    } else {
-      launch<T, 1024, 8>(p, a, stream);
-    }
+    if (pieces <= 32 * 2) return launch<T, 32, 2>(p, a, stream);
+    if (pieces <= 32 * 8) return launch<T, 32, 8>(p, a, stream);
+    if (pieces <= 128 * 8) return launch<T, 128, 8>(p, a, stream);
+    if (pieces <= 512 * 8) return launch<T, 512, 8>(p, a, stream);
+    launch<T, 1024, 8>(p, a, stream);
   });
 }
 #endif

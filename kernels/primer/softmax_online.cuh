@@ -4,9 +4,8 @@
 //   passes 1: maximum m and sum s = sum_k exp(x_k - m) together: where a larger maximum comes, s is multiplied by
 //          exp(m_old - m_new); 2: the results
 //   grid   a team of threads for each row: a warp, 256 or 1024 threads by the row's length, and only so many blocks
-//   that
-//          the rows under way stay in the caches. The second pass runs from the row's end to its beginning: what was
-//          read last is what the cache still has
+//          that the rows under way stay in the caches. The second pass runs from the row's end to its beginning: what
+//          was read last is what the cache still has
 //   bound  memory: one read and one write where the second pass finds the row in the cache
 #include <algorithm>
 

@@ -3,7 +3,8 @@
 //   x, y   (rows, cols), fp32, bf16 or fp16; computed in fp32
 //   grid   a team of threads for each row: a warp for short rows (8 rows a block), a block of 256 for long ones
 //   passes 1: the maximum, 2: the sum of the exponentials, 3: the results. Each reads the row again, and hopes for the
-//   cache bound  memory: at best one read and one write, here up to three reads
+//          cache
+//   bound  memory: at best one read and one write, here up to three reads
 #include "kernels/primer/kernel_file.hpp"
 
 #if WM_PRIMER_DESCRIBES

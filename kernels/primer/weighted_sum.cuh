@@ -2,8 +2,7 @@
 //
 //   x (rows, cols), w (cols), y (rows), fp32, bf16 or fp16; summed in fp32, in an order that is always the same
 //   grid   a team of threads for each row: a warp for short rows (8 rows a block), a block of 256 for long ones. A
-//   thread
-//          has four pieces of 16 bytes under way
+//          thread has four pieces of 16 bytes under way
 //   bound  memory, reading: a multiply-add for each element read; w stays in the cache
 #include "kernels/primer/kernel_file.hpp"
 

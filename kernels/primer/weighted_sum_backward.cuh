@@ -9,10 +9,6 @@
 //   bound  memory: x is read once, dx is written once
 #include "kernels/primer/kernel_file.hpp"
 
-#if WM_PRIMER_CUDA
-#include "kernels/primer/cuda/add_parts.cuh"
-#endif
-
 namespace warpmeter::primer::weighted_sum_backward::WM_PRIMER_PART {
 
 constexpr std::int64_t kMostParts = 1024;  // of the rows: what the workspace has room for

@@ -160,6 +160,20 @@ __device__ __forceinline__ float team_reduce(float x, Combine combine) {
   return x;
 }
 
+/// What online attention knows of the keys so far: the largest score, in units of log2, and the sums of the terms
+/// 2^(score - most) and of the terms times the values.
+struct OnlineState {
+  float most, sum, weighted;
+
+  /// With the keys of another state.
+  __device__ __forceinline__ void merge(const OnlineState& other) {
+    const float larger = fmaxf(most, other.most);
+    if (larger == -INFINITY) return;  // neither has seen a key
+    const float mine = ptx::exp2_approx(most - larger), theirs = ptx::exp2_approx(other.most - larger);
+    *this = {larger, sum * mine + other.sum * theirs, weighted * mine + other.weighted * theirs};
+  }
+};
+
 template <class T>
 struct Type {
   using type = T;

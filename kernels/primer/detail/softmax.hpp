@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/primer/kernel.hpp"
+#include "kernels/runtime/parallel.hpp"
 
 namespace warpmeter::primer {
 

@@ -132,7 +132,7 @@ class Text(unittest.TestCase):
                 marks = [line for line in lines if line.startswith("#if WM_PRIMER_")]
                 wanted = ["#if WM_PRIMER_DESCRIBES", "#if WM_PRIMER_CPU", "#if WM_PRIMER_CUDA"]
                 self.assertEqual([mark for mark in marks if mark in wanted][-3:], wanted)
-                self.assertTrue(60 <= len(lines) <= 210, len(lines))
+                self.assertTrue(60 <= len(lines) <= 150, len(lines))
 
     def test_bad_input_is_one_line_and_exit_2(self):
         for arguments, words in ((["--rows", "0"], ["--rows", "0"]), (["--cols", "-5"], ["--cols", "-5"]),

@@ -110,9 +110,11 @@ class Executor {
 
   template <class Work>
   void run(const Operation& operation, Work&& work) {
-    const Range range(operation.name);
     if (sink_ != nullptr) sink_->begin(operation);
-    if (!memory_->planning()) work();
+    if (!memory_->planning()) {
+      const Range range(operation.name);
+      work();
+    }
     if (sink_ != nullptr) sink_->end(operation);
   }
 

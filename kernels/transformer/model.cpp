@@ -24,15 +24,17 @@ std::unique_ptr<layers::Matmul> matmul_of(const Context& context, const ModelOpt
   return planning ? nullptr : layers::make_matmul(context, options.matmul);
 }
 
-/// A range, and a phase of the allocator's history where there is memory.
+/// A range and a phase of the allocator's history; neither in a planning run.
 class StepScope {
  public:
-  StepScope(std::string_view name, const Memory& memory) : range_(name) {
-    if (!memory.planning()) phase_.emplace(*memory.context().allocator, name);
+  StepScope(std::string_view name, const Memory& memory) {
+    if (memory.planning()) return;
+    range_.emplace(name);
+    phase_.emplace(*memory.context().allocator, name);
   }
 
  private:
-  Range range_;
+  std::optional<Range> range_;
   std::optional<PhaseScope> phase_;
 };
 

@@ -71,8 +71,7 @@ void run(const Problem& p, const Arguments& a) {
 #endif
 
 #if WM_PRIMER_CUDA
-constexpr int kThreads = 256;
-constexpr int kTileRows = 32, kTileCols = 128;
+constexpr int kThreads = 256, kTileRows = 32, kTileCols = 128;
 constexpr int kPitch = kTileCols + 8;  // floats of a row of the tile in shared memory, what a kernel 7 wide reads
 
 /// Sums over the part of the kernel that begins at (first_i, first_j), kW wide, into the thread's 4 x 4 results. `rows`

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -199,6 +200,18 @@ class Training(unittest.TestCase):
             self.assertEqual(len(row["curve_steps"]), len(row["curve_losses"]))
             self.assertEqual(row["curve_steps"][-1], 60)
             self.assertNotIn("fwd_ms", row)
+
+
+class Readme(unittest.TestCase):
+    def test_every_command_is_accepted(self):
+        commands = [line for block in re.findall(r"```bash\n(.*?)```", (SOURCE / "README.md").read_text(), re.DOTALL)
+                    for line in block.splitlines() if line.startswith("scripts/run e2e_bench")]
+        self.assertGreaterEqual(len(commands), 8)
+        for command in commands:
+            with self.subTest(command=command):
+                result = run(*shlex.split(command)[2:], "--device", "cpu", "--dry-run")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertNotEqual(result.stdout, "")
 
 
 class BadInput(unittest.TestCase):

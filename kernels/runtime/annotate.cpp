@@ -21,6 +21,11 @@ std::string_view& thread_category() noexcept {
   return category;
 }
 
+RangeObserver*& thread_observer() noexcept {
+  static thread_local RangeObserver* observer = nullptr;
+  return observer;
+}
+
 void nvtx_push([[maybe_unused]] std::string_view name) {
 #ifdef WM_NVTX
   // A view need not end in NUL, which NVTX wants.
@@ -57,11 +62,17 @@ std::vector<Frame> current_frames() {
 Range::Range(std::string_view name, std::source_location where) {
   thread_frames().push_back({name, where.file_name(), where.line()});
   nvtx_push(name);
+  if (RangeObserver* observer = thread_observer()) observer->opened(name);
 }
 
 Range::~Range() {
+  if (RangeObserver* observer = thread_observer()) observer->closed(thread_frames().back().name);
   nvtx_pop();
   thread_frames().pop_back();
+}
+
+void observe_ranges(RangeObserver* observer) noexcept {
+  thread_observer() = observer;
 }
 
 FrameScope::FrameScope(std::string_view name, std::source_location where) {

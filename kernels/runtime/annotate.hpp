@@ -30,6 +30,16 @@ class Range {
   Range& operator=(const Range&) = delete;
 };
 
+/// Is told of ranges as they open and close.
+class RangeObserver {
+ public:
+  virtual ~RangeObserver() = default;
+  virtual void opened(std::string_view name) = 0;
+  virtual void closed(std::string_view name) = 0;
+};
+/// Tells `observer` of the calling thread's ranges from now on; null: nobody. It must outlive that.
+void observe_ranges(RangeObserver* observer) noexcept;
+
 /// A frame of the calling thread's logical stack without an NVTX range: for what is worth naming in a memory snapshot
 /// and no step of its own in a profile. `name` must be a literal or interned.
 class FrameScope {

@@ -101,6 +101,17 @@ const attention::Implementation* Configuration::implementation(Device device) co
   return attention::find_implementation(device.kind, attention);
 }
 
+attention::AttentionProblem Configuration::problem() const {
+  attention::AttentionProblem problem;
+  problem.batch = batch;
+  problem.num_heads = problem.num_kv_heads = model.heads;
+  problem.seq_len = problem.kv_len = context;
+  problem.head_dim = model.head_dim();
+  problem.dtype = precision.compute;
+  problem.causal = true;
+  return problem;
+}
+
 transformer::ModelOptions Configuration::options(Device device) const {
   transformer::ModelOptions options;
   options.precision = precision;
@@ -338,12 +349,7 @@ std::optional<std::string> unsupported(const Configuration& c, Device device) {
   if (device.is_cpu() && c.precision.compute == DType::tf32) return "tf32 is a CUDA compute mode";
   const attention::Implementation* implementation = c.implementation(device);
   if (implementation == nullptr) return "attention " + c.attention + " is not in this build for " + where;
-  attention::AttentionProblem problem;
-  problem.batch = c.batch;
-  problem.num_heads = problem.num_kv_heads = c.model.heads;
-  problem.seq_len = problem.kv_len = c.context;
-  problem.head_dim = c.model.head_dim();
-  problem.dtype = c.precision.compute;
+  const attention::AttentionProblem problem = c.problem();
   if (auto reason = implementation->unsupported(problem, attention::Pass::forward)) return reason;
   if (c.modes.training()) return implementation->unsupported(problem, attention::Pass::backward);
   return std::nullopt;

@@ -33,6 +33,7 @@ struct Configuration {
 
   [[nodiscard]] std::string mode_text() const;
   [[nodiscard]] const attention::Implementation* implementation(Device device) const;
+  [[nodiscard]] attention::AttentionProblem problem() const;
   /// `implementation` must be there.
   [[nodiscard]] transformer::ModelOptions options(Device device) const;
   [[nodiscard]] std::int64_t tokens() const { return batch * context; }

@@ -41,6 +41,13 @@ std::vector<std::string> phases_of(const Configuration& c) {
   return phases;
 }
 
+std::vector<OperationSum> all_parts(const Configuration& c, Device device) {
+  std::vector<OperationSum> parts = attention_parts(c, device, false);
+  const std::vector<OperationSum> more = attention_parts(c, device, true);
+  parts.insert(parts.end(), more.begin(), more.end());
+  return parts;
+}
+
 bool wanted(const std::vector<std::string>& only, const std::string& name) {
   return only.empty() || std::find(only.begin(), only.end(), name) != only.end();
 }
@@ -69,7 +76,7 @@ class Breakdown {
       model.drop_logits();
       if (phase != "forward") model.prepare_training();
       for (std::int64_t i = 0; i <= std::min(settings.warmup, kMostWarmUp); ++i) run_phase(model, phase);
-      OperationTimer timer(context.stream);
+      OperationTimer timer(context.stream, all_parts(configuration_, settings.device));
       model.set_sink(&timer);
       for (std::int64_t i = 0; i < settings.steps.value_or(kDefaultRuns); ++i) {
         harness::throw_if_interrupted();
@@ -190,12 +197,59 @@ class TypeCase : public harness::Case {
 
 }  // namespace
 
-void OperationTimer::begin(const transformer::Operation& operation) {
-  const auto found = index_.find(operation.name);
+std::vector<OperationSum> attention_parts(const Configuration& c, Device device, bool backward) {
+  if (c.attention != "naive" && c.attention != "fused") return {};
+  const attention::AttentionProblem problem = c.problem();
+  const double product = problem.forward_flops() / 2;
+  const double pairs = product / (2 * static_cast<double>(problem.head_dim));
+  const auto element = static_cast<double>(size_of(problem.dtype));
+  const double scores = pairs * element, operand = static_cast<double>(problem.query_elements()) * element;
+  const ComputePath path =
+      c.implementation(device)->compute_path(problem, backward ? attention::Pass::backward : attention::Pass::forward);
+  std::vector<OperationSum> parts;
+  const auto add = [&](const char* name, const char* kind, double flops, double bytes) {
+    OperationSum part;
+    part.name = name;
+    part.kind = std::string("attention: ") + kind;
+    part.calls = 1;
+    part.flops = flops;
+    part.bytes = bytes;
+    part.path = path;
+    part.result = storage_of(problem.dtype);
+    parts.push_back(part);
+  };
+  const auto multiply = [&](const char* name) { add(name, "matmul", product, scores + 2 * operand); };
+  const bool naive = c.attention == "naive";
+  if (!backward) {
+    multiply("ATTN_QK_MATMUL");
+    if (naive) add("ATTN_SCALE", "other", pairs, 2 * scores);
+    if (naive) add("ATTN_MASK", "other", 0, 2 * scores);
+    add("ATTN_SOFTMAX", "softmax", (naive ? 5 : 6) * pairs, 2 * scores);
+    multiply("ATTN_AV_MATMUL");
+    return parts;
+  }
+  multiply("ATTN_BWD_DV_MATMUL");
+  multiply("ATTN_BWD_DP_MATMUL");
+  add("ATTN_BWD_SOFTMAX", "softmax", (naive ? 4 : 5) * pairs, 3 * scores);
+  if (naive) add("ATTN_BWD_MASK", "other", 0, 2 * scores);
+  if (naive) add("ATTN_BWD_SCALE", "other", pairs, 2 * scores);
+  multiply("ATTN_BWD_DQ_MATMUL");
+  multiply("ATTN_BWD_DK_MATMUL");
+  return parts;
+}
+
+bool is_part(const OperationSum& operation) {
+  return operation.kind.starts_with("attention: ");
+}
+
+void OperationTimer::start(const OperationSum& one_call) {
+  const auto found = index_.find(one_call.name);
   std::size_t entry = entries_.size();
   if (found == index_.end()) {
-    index_.emplace(operation.name, entry);
-    entries_.push_back({sum_of(operation), {}});
+    index_.emplace(one_call.name, entry);
+    entries_.push_back({one_call, {}});
+    entries_.back().sum.calls = 0;
+    entries_.back().sum.flops = entries_.back().sum.bytes = 0;
   } else {
     entry = found->second;
   }
@@ -204,19 +258,50 @@ void OperationTimer::begin(const transformer::Operation& operation) {
     entry_of_.push_back(entry);
     OperationSum& sum = entries_[entry].sum;  // the first run counts
     ++sum.calls;
-    sum.flops += operation.flops;
-    sum.bytes += operation.bytes;
+    sum.flops += one_call.flops;
+    sum.bytes += one_call.bytes;
   }
   WM_CHECK(entry_of_[next_] == entry, "every run has the same operations");
-  events_[next_].first.record(stream_);
+  open_.push_back(next_++);
+  events_[open_.back()].first.record(stream_);
+}
+
+void OperationTimer::stop() {
+  events_[open_.back()].second.record(stream_);
+  open_.pop_back();
+}
+
+void OperationTimer::begin(const transformer::Operation& operation) {
+  OperationSum one_call = sum_of(operation);
+  one_call.flops = operation.flops;
+  one_call.bytes = operation.bytes;
+  start(one_call);
 }
 
 void OperationTimer::end(const transformer::Operation&) {
-  events_[next_].second.record(stream_);
-  ++next_;
+  stop();
+}
+
+void OperationTimer::opened(std::string_view range) {
+  for (const OperationSum& part : parts_) {
+    if (part.name == range) start(part);
+  }
+}
+
+void OperationTimer::closed(std::string_view range) {
+  for (const OperationSum& part : parts_) {
+    if (part.name == range) stop();
+  }
+}
+
+void OperationTimer::begin_run() {
+  next_ = 0;
+  open_.clear();
+  if (!parts_.empty()) observe_ranges(this);
 }
 
 void OperationTimer::end_run() {
+  observe_ranges(nullptr);
   synchronize(stream_);
   std::vector<double> ms(entries_.size(), 0.0);
   for (std::size_t i = 0; i < events_.size(); ++i) ms[entry_of_[i]] += elapsed_ms(events_[i].first, events_[i].second);
@@ -241,8 +326,19 @@ std::vector<OperationSum> planned_operations(const Configuration& c, Device devi
   timer.begin_run();
   run_phase(model, phase);
   timer.end_run();
-  std::vector<OperationSum> sums = timer.sums();
-  for (OperationSum& sum : sums) sum.ms = 0;
+  std::vector<OperationSum> sums;
+  for (OperationSum& sum : timer.sums()) {
+    sum.ms = 0;
+    sums.push_back(sum);
+    if (sum.kind != "attention") continue;
+    // A planning run has no ranges: what the implementation will open.
+    for (OperationSum part : attention_parts(c, device, sum.name == "ATTENTION_BWD")) {
+      part.calls *= sum.calls;
+      part.flops *= static_cast<double>(sum.calls);
+      part.bytes *= static_cast<double>(sum.calls);
+      sums.push_back(part);
+    }
+  }
   return sums;
 }
 
@@ -268,7 +364,7 @@ std::vector<OperationSum> totals(const std::vector<OperationSum>& operations) {
       found->path = operation.path;
     }
     add(*found, operation);
-    add(all, operation);
+    if (!is_part(operation)) add(all, operation);
   }
   result.push_back(all);
   return result;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/runtime/annotate.hpp"
 #include "kernels/runtime/event.hpp"
 #include "tools/e2e_bench/configuration.hpp"
 #include "tools/harness/sweep.hpp"
@@ -23,14 +24,29 @@ struct OperationSum {
   double ms = 0;  ///< of all calls in one run of the phase
 };
 
-/// Times every operation between two events of the stream. One run at a time: begin_run(), the work, end_run().
-class OperationTimer : public transformer::OperationSink {
+/// What naive and fused attention are made of, as their ranges are named: products, softmax and the rest, a call each.
+/// FLOPs count visible pairs, bytes each operand and score once. Empty for other implementations. Their kinds begin
+/// with "attention: "; the time of a part is within the time of the attention.
+[[nodiscard]] std::vector<OperationSum> attention_parts(const Configuration& configuration, Device device,
+                                                        bool backward);
+[[nodiscard]] bool is_part(const OperationSum& operation);
+
+/// Times every operation between two events of the stream, and the parts that it is told of. One run at a time:
+/// begin_run(), the work, end_run().
+class OperationTimer : public transformer::OperationSink, public RangeObserver {
  public:
-  explicit OperationTimer(StreamView stream) : stream_(stream) {}
+  explicit OperationTimer(StreamView stream, std::vector<OperationSum> parts = {})
+      : stream_(stream), parts_(std::move(parts)) {}
+  ~OperationTimer() override { observe_ranges(nullptr); }
+  OperationTimer(const OperationTimer&) = delete;
+  OperationTimer& operator=(const OperationTimer&) = delete;
+
   void begin(const transformer::Operation& operation) override;
   void end(const transformer::Operation& operation) override;
+  void opened(std::string_view name) override;
+  void closed(std::string_view name) override;
 
-  void begin_run() { next_ = 0; }
+  void begin_run();
   /// Waits, and adds the run's times to the samples.
   void end_run();
   /// Medians over the runs, in the order of the first calls.
@@ -41,8 +57,13 @@ class OperationTimer : public transformer::OperationSink {
     OperationSum sum;
     std::vector<double> samples_ms;
   };
+  void start(const OperationSum& one_call);
+  void stop();
+
   StreamView stream_;
+  std::vector<OperationSum> parts_;
   std::vector<std::pair<Event, Event>> events_;  ///< one pair a call
+  std::vector<std::size_t> open_;                ///< calls under way, outermost first
   std::vector<std::size_t> entry_of_;            ///< which entry a call belongs to
   std::size_t next_ = 0;
   std::vector<Entry> entries_;

@@ -97,5 +97,24 @@ TEST(Nvtx, IsANoOpWithoutTheHeaders) {
 }
 #endif
 
+TEST(RangeObserver, SeesTheThreadsRangesInOrder) {
+  struct Log : RangeObserver {
+    std::string text;
+    void opened(std::string_view name) override { text.append("<").append(name); }
+    void closed(std::string_view name) override { text.append(name).append(">"); }
+  } log;
+  const Range before("before");
+  observe_ranges(&log);
+  {
+    const Range outer("a");
+    const FrameScope frame("no range");
+    const Range inner("b");
+  }
+  std::thread([] { const Range elsewhere("another thread"); }).join();
+  observe_ranges(nullptr);
+  const Range after("after");
+  EXPECT_EQ(log.text, "<a<bb>a>");
+}
+
 }  // namespace
 }  // namespace warpmeter

@@ -161,6 +161,22 @@ class Operations(unittest.TestCase):
                                 "--operation", "LOG_SOFTMAX,NLL,LOG_SOFTMAX_BWD")
             self.assertEqual([row["dtype"] for row in naive["rows"]], ["fp32", "fp32", activation])
 
+    def test_softmax_and_products_within_the_attention(self):
+        doc, result = document(*TINY[:-2], "--structure", "naive", "--breakdown", "--mode", "train_step")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = {row["operation"]: row for row in doc["rows"]}
+        pairs = 4 * 4 * (24 * 25 / 2)
+        self.assertEqual(rows["ATTN_QK_MATMUL"]["op_flops"], 2 * 2 * pairs * 16)
+        self.assertEqual(rows["ATTN_SOFTMAX"]["op_flops"], 2 * 5 * pairs)
+        self.assertEqual(rows["all attention: matmul"]["calls"], 2 * 6)
+        self.assertEqual(rows["all attention: softmax"]["calls"], 2 * 2)
+        parts = [row["op_ms"] for row in doc["rows"] if row["operation"].startswith("ATTN_")]
+        self.assertGreater(min(parts), 0)
+        # Medians of parts need not add up to the median of the whole.
+        self.assertLess(sum(parts), 1.5 * rows["all attention"]["op_ms"])
+        whole = [row for row in doc["rows"] if not row["operation"].startswith(("all ", "ATTN_"))]
+        self.assertEqual(sum(row["op_flops"] for row in whole), rows["all operations"]["op_flops"])
+
     def test_attention_that_is_not_here_is_a_row(self):
         doc, result = document(*TINY, "--breakdown", "--attention", "flash_sm90,flash", "--mode", "forward",
                                "--operation", "all operations")

@@ -2,35 +2,14 @@
 // function of the standard library here: the linker keeps one copy of those, perhaps the one with wider instructions.
 
 #include "kernels/collectives/detail/reduce.hpp"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "kernels/runtime/isa_vec.hpp"
 
 namespace warpmeter::collectives::detail::WM_ISA {
 namespace {
 
-#if defined(WM_ISA_avx512)
-constexpr int kWidth = 16;
-#elif defined(WM_ISA_avx2)
-constexpr int kWidth = 8;
-#else
-constexpr int kWidth = 4;
-#endif
+using namespace vec::WM_ISA;  // NOLINT: vectors and conversions
+
 constexpr int kUnroll = 4;  // independent accumulators, so that a source's loads overlap
-
-using Vec = float __attribute__((vector_size(kWidth * 4)));
-using IntVec = std::int32_t __attribute__((vector_size(kWidth * 4)));
-using UintVec = std::uint32_t __attribute__((vector_size(kWidth * 4)));
-using ShortVec = std::uint16_t __attribute__((vector_size(kWidth * 2)));
-
-template <class To, class From>
-To cast(From from) {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  __builtin_memcpy(&to, &from, sizeof(to));
-  return to;
-}
 
 template <class V>
 V load_raw(const char* p) {
@@ -58,11 +37,11 @@ bool is_streamable(const char* p) {
 /// A vector to an address that is_streamable().
 void store_streaming(char* p, UintVec v) {
 #if defined(WM_ISA_avx512)
-  _mm512_stream_si512(reinterpret_cast<__m512i*>(p), cast<__m512i>(v));
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(p), bit_cast_vec<__m512i>(v));
 #elif defined(WM_ISA_avx2)
-  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), cast<__m256i>(v));
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), bit_cast_vec<__m256i>(v));
 #elif defined(__x86_64__)
-  _mm_stream_si128(reinterpret_cast<__m128i*>(p), cast<__m128i>(v));
+  _mm_stream_si128(reinterpret_cast<__m128i*>(p), bit_cast_vec<__m128i>(v));
 #else
   store_raw(p, v);
 #endif
@@ -94,54 +73,15 @@ struct Int32 {
 struct Bf16 {
   using Accumulator = Vec;
   static constexpr int kBytes = 2;
-  static Vec load(const char* p) { return cast<Vec>(__builtin_convertvector(load_raw<ShortVec>(p), UintVec) << 16); }
-  static void store(char* p, Vec v) {
-    const UintVec bits = cast<UintVec>(v);
-    const UintVec rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
-    const UintVec quiet = (bits >> 16) | 0x40U;  // a NaN stays one
-    const UintVec result = (bits & 0x7FFFFFFFU) > 0x7F800000U ? quiet : rounded;
-    store_raw(p, __builtin_convertvector(result, ShortVec));
-  }
+  static Vec load(const char* p) { return widen_bf16(load_raw<ShortVec>(p)); }
+  static void store(char* p, Vec v) { store_raw(p, narrow_bf16(v)); }
 };
 
 struct Fp16 {
   using Accumulator = Vec;
   static constexpr int kBytes = 2;
-#if defined(WM_ISA_avx512)
-  static Vec load(const char* p) {
-    return _mm512_maskz_cvtph_ps(0xFFFF, load_raw<__m256i>(p));
-  }
-  static void store(char* p, Vec v) {
-    store_raw(p, _mm512_maskz_cvtps_ph(0xFFFF, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  }
-#elif defined(WM_ISA_avx2)
-  static Vec load(const char* p) {
-    return _mm256_cvtph_ps(load_raw<__m128i>(p));
-  }
-  static void store(char* p, Vec v) {
-    store_raw(p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  }
-#else
-  static Vec load(const char* p) {
-    // In a float's place the exponent is 112 too small; a product with 2^112 puts it right, subnormals too.
-    const UintVec wide = __builtin_convertvector(load_raw<ShortVec>(p), UintVec);
-    const UintVec magnitude = (wide & 0x7FFFU) << 13;
-    const UintVec finite = cast<UintVec>(cast<Vec>(magnitude) * 0x1p112F);
-    const UintVec value = magnitude >= 0x0F800000U ? (magnitude | 0x7F800000U) : finite;
-    return cast<Vec>(value | ((wide & 0x8000U) << 16));
-  }
-  static void store(char* p, Vec v) {
-    const UintVec bits = cast<UintVec>(v);
-    const UintVec magnitude = bits & 0x7FFFFFFFU;
-    const UintVec normal = (magnitude - 0x38000000U + 0xFFFU + ((magnitude >> 13) & 1U)) >> 13;
-    // Adding 1/2 puts a subnormal's bits at the end of the mantissa, rounded by the addition itself.
-    const UintVec small = cast<UintVec>(cast<Vec>(magnitude) + 0.5F) - 0x3F000000U;
-    UintVec half = magnitude < 0x38800000U ? small : normal;
-    half = magnitude >= 0x477FF000U ? 0x7C00U + UintVec{} : half;
-    half = magnitude > 0x7F800000U ? 0x7E00U + UintVec{} : half;
-    store_raw(p, __builtin_convertvector(half | ((bits >> 16) & 0x8000U), ShortVec));
-  }
-#endif
+  static Vec load(const char* p) { return widen_fp16(load_raw<ShortVec>(p)); }
+  static void store(char* p, Vec v) { store_raw(p, narrow_fp16(v)); }
 };
 
 // --- operations -----------------------------------------------------------------------------------------------------
@@ -158,7 +98,9 @@ struct Max {
     const IntVec better = (x > best) | (x != x);
     return better ? x : best;
   }
-  static UintVec combine(UintVec best, UintVec x) { return cast<IntVec>(x) > cast<IntVec>(best) ? x : best; }
+  static UintVec combine(UintVec best, UintVec x) {
+    return bit_cast_vec<IntVec>(x) > bit_cast_vec<IntVec>(best) ? x : best;
+  }
 };
 
 struct Min {
@@ -166,7 +108,9 @@ struct Min {
     const IntVec better = (x < best) | (x != x);
     return better ? x : best;
   }
-  static UintVec combine(UintVec best, UintVec x) { return cast<IntVec>(x) < cast<IntVec>(best) ? x : best; }
+  static UintVec combine(UintVec best, UintVec x) {
+    return bit_cast_vec<IntVec>(x) < bit_cast_vec<IntVec>(best) ? x : best;
+  }
 };
 
 /// No division: sum, max, min.

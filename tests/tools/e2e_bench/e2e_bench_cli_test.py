@@ -205,7 +205,8 @@ class Training(unittest.TestCase):
     def test_the_loss_comes_down_to_the_entropy(self):
         doc, result = document(
             "--device", "cpu", "--size", "tiny", "--structure", "fused", "--vocab", "64", "--d-model", "32",
-            "--heads", "2", "--d-ff", "64", "--layers", "1", "--context", "24", "--train-steps", "60", "--precision", "fp32,fp16",
+            "--heads", "2", "--d-ff", "64", "--layers", "1", "--context", "24", "--train-steps", "60",
+            "--precision", "fp32,fp16",
             env={**os.environ, "OMP_NUM_THREADS": "1"})
         self.assertEqual(result.returncode, 0, result.stderr)
         for row in doc["rows"]:

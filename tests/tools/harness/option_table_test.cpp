@@ -223,6 +223,28 @@ TEST(OptionTable, Actions) {
   EXPECT_NE(parse_error({"--list", "--nonsense"}), "(accepted)");
 }
 
+TEST(OptionTable, AnExclusionMayHoldWhileAnotherOptionSaysSo) {
+  const auto parse = [](const std::vector<const char*>& arguments) {
+    OptionTable table("tool", "test");
+    OptionSpec mode, batch, tokens;
+    mode.name = "--mode";
+    batch.name = "--batch";
+    tokens.name = "--tokens";
+    for (OptionSpec* spec : {&mode, &batch, &tokens}) spec->metavar = "TEXT";
+    mode.default_text = "train";
+    batch.default_text = "8";
+    tokens.excludes = {"--batch"};
+    tokens.excludes_while = {"--mode", "train"};
+    for (const OptionSpec& spec : {mode, batch, tokens}) table.add(spec);
+    std::vector<const char*> all{"tool"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    table.parse(static_cast<int>(all.size()), all.data());
+    return table.text("--batch") + "/" + table.text("--tokens");
+  };
+  EXPECT_THROW((void)parse({"--tokens", "4", "--batch", "2"}), UsageError);
+  EXPECT_EQ(parse({"--tokens", "4", "--batch", "2", "--mode", "decode"}), "2/4");
+}
+
 TEST(OptionTable, ExclusiveOptionsNameEachOther) {
   EXPECT_EQ(parse_error({"--steps", "5", "--max-time", "1"}),
             "--steps 5 and --max-time 1: contradict each other; accepted: one of them");

@@ -26,6 +26,8 @@ namespace warpmeter::attention {
 /// saw nothing is the neutral element (e^-inf = 0; two such parts stay one: their factor is taken as 0).
 ///
 /// tree         the lemma by pairs: neighbours at distance 1, 2, 4, ... meet, whatever is left over waits.
+///              (On CUDA m and l climb the tree and each part's factors are multiplied up on its way; O is then the
+///              sum of the parts by these weights: the same numbers, o read once.)
 ///
 /// lse          every part first gives O_i = o_i / l_i and S_i = m_i + ln l_i. Then in two steps
 ///

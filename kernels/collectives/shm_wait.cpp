@@ -73,12 +73,22 @@ bool ShmWaiter::look(SharedFlag& flag, SharedFlag& mine, std::uint32_t count) co
   return false;
 }
 
+void ShmWaiter::note_core(SharedFlag& mine) const {
+  const int core = current_core();
+  mine.core.store(core, std::memory_order_relaxed);
+  if (segment_.threads() > 1) return;  // the other flags are other threads'
+  segment_.control(rank_).arrived.core.store(core, std::memory_order_relaxed);
+  segment_.channel(0, rank_).written.core.store(core, std::memory_order_relaxed);
+  segment_.channel(0, rank_).reduced.core.store(core, std::memory_order_relaxed);
+}
+
 bool ShmWaiter::change_core(SharedFlag& mine) const {
   if (segment_.crowded()) return false;
   // The scheduler may well bring two ranks that wake each other together again; not more often than it is worth.
+  // Until then it spins on: a sleep at every chunk of a long array spreads from rank to rank.
   const std::int64_t now = Clock::now().time_since_epoch().count();
   std::int64_t last = changed_core_.load(std::memory_order_relaxed);
-  if (now - last < kChangeNanoseconds || !changed_core_.compare_exchange_strong(last, now)) return false;
+  if (now - last < kChangeNanoseconds || !changed_core_.compare_exchange_strong(last, now)) return true;
   cpu_set_t usable;
   if (sched_getaffinity(0, sizeof(usable), &usable) != 0) return false;
   cpu_set_t free = usable;
@@ -89,15 +99,16 @@ bool ShmWaiter::change_core(SharedFlag& mine) const {
   CPU_CLR(static_cast<std::size_t>(std::max(current_core(), 0)), &free);
   if (CPU_COUNT(&free) == 0 || sched_setaffinity(0, sizeof(free), &free) != 0) return false;
   (void)sched_setaffinity(0, sizeof(usable), &usable);  // it stays where it is now until the scheduler thinks otherwise
-  mine.core.store(current_core(), std::memory_order_relaxed);
+  note_core(mine);
   return true;
 }
 
-void ShmWaiter::sleep(SharedFlag& flag, int owner, std::uint32_t count, const Collective& what,
+void ShmWaiter::sleep(SharedFlag& flag, SharedFlag& mine, int owner, std::uint32_t count, const Collective& what,
                       const std::function<bool(int)>& reached) const {
   const auto deadline = Clock::now() + std::chrono::duration<double>(segment_.timeout_s());
   for (;;) {
     flag.sleep(count, kNapMilliseconds);
+    note_core(mine);  // it may have woken on another
     if (flag.reached(count)) return;
     if (segment_.failed()) segment_.throw_failure();
     const auto state = static_cast<RankState>(segment_.control(owner).state.load(std::memory_order_acquire));

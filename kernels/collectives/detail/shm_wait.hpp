@@ -27,13 +27,13 @@ class ShmWaiter {
       if (r == rank_) continue;
       SharedFlag& flag = flag_of(r);
       if (look(flag, flag_of(rank_), count)) continue;
-      sleep(flag, r, count, what, [&](int other) { return flag_of(other).reached(count); });
+      sleep(flag, flag_of(rank_), r, count, what, [&](int other) { return flag_of(other).reached(count); });
     }
   }
   /// `mine`: the flag of this rank that the others wait for in turn.
   void wait_one(SharedFlag& flag, SharedFlag& mine, int owner, std::uint32_t count, const Collective& what) const {
     if (look(flag, mine, count)) return;
-    sleep(flag, owner, count, what, [&](int other) { return other != owner || flag.reached(count); });
+    sleep(flag, mine, owner, count, what, [&](int other) { return other != owner || flag.reached(count); });
   }
 
   /// Puts the failure down for all and throws what stands there, which may be another one that came first.
@@ -42,11 +42,13 @@ class ShmWaiter {
  private:
   /// The quick part: spins, then yields. False: it takes longer.
   bool look(SharedFlag& flag, SharedFlag& mine, std::uint32_t count) const;
-  /// Moves the calling thread to a core that no rank was last seen on. False where there is none, or too soon after
-  /// the last time.
+  /// Moves the calling thread to a core that no rank was last seen on. False where there is none;
+  /// true without moving where it has moved a moment ago.
   bool change_core(SharedFlag& mine) const;
+  /// Lets the others know which core this thread is on now.
+  void note_core(SharedFlag& mine) const;
   /// The slow part. reached(r) tells who else is late, should time run out.
-  void sleep(SharedFlag& flag, int owner, std::uint32_t count, const Collective& what,
+  void sleep(SharedFlag& flag, SharedFlag& mine, int owner, std::uint32_t count, const Collective& what,
              const std::function<bool(int)>& reached) const;
   [[nodiscard]] bool process_ended(int rank) const;
 

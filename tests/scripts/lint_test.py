@@ -50,11 +50,11 @@ class Lint(unittest.TestCase):
                 ast.parse(pathlib.Path(path).read_text(encoding="utf-8"), path, feature_version=(3, 9))
 
     def test_only_the_standard_library(self):
-        """Beside it the scripts import each other, matplotlib (plots) and PyTorch (its peers)."""
+        """Beside it the scripts import each other, matplotlib (plots), PyTorch and Triton (their peers)."""
         import ast
         if not hasattr(sys, "stdlib_module_names"):
             self.skipTest("this Python does not list its modules")
-        allowed = {"warpmeter", "warpmeter_peers", "matplotlib", "torch", *sys.stdlib_module_names}
+        allowed = {"warpmeter", "warpmeter_peers", "matplotlib", "torch", "triton", *sys.stdlib_module_names}
         for path in sources():
             if "/tests/" in path:
                 continue

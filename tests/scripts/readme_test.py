@@ -53,7 +53,8 @@ class Readme(unittest.TestCase):
                     self.assertNotEqual(result.stdout, "")
 
     def test_every_link_leads_somewhere(self):
-        links = re.findall(r"\]\(([^)#]+)\)", README.read_text())
+        prose = re.sub(r"```.*?```", "", README.read_text(), flags=re.DOTALL)  # C++ lambdas look like links
+        links = re.findall(r"\]\(([^)#]+)\)", prose)
         self.assertTrue(links)
         for link in links:
             if "://" not in link:

@@ -300,5 +300,3 @@ class AllreduceTool(Tool):
     def list_text(self):
         return "".join(f"  {name:8}torch.distributed's, on {'GPUs' if kind == 'cuda' else 'the CPU'}\n"
                        for name, kind in BACKENDS.items())
-
-

@@ -151,7 +151,8 @@ class Row:
             return {"wrong": again}
         found = summarize(samples.milliseconds)
         figures = {"median_ms": found.pop("ms"), **found, "stop": samples.stop,
-                   "call_samples_ms": samples.milliseconds, "skew_mean_ms": summarize(self.skews)["mean_ms"], "wrong": again}
+                   "call_samples_ms": samples.milliseconds, "skew_mean_ms": summarize(self.skews)["mean_ms"],
+                   "wrong": again}
         return figures
 
 

@@ -257,7 +257,8 @@ def _matmul_kernel(x, y, z, rows, cols, inner, PRECISION: tl.constexpr, ROWS: tl
 
 
 def _tiles(p):
-    """ROWS, COLS, INNER, warps and stages: the tutorial's largest for 16 bits on Hopper, small ones for small problems."""
+    """ROWS, COLS, INNER, warps and stages: the tutorial's largest for 16 bits on Hopper, small ones for small
+    problems."""
     if p.rows <= 64 or p.cols <= 64:
         return 32, 32, 32, 4, 2
     return (128, 256, 64, 8, 3) if p.dtype != "fp32" else (64, 64, 32, 4, 3)

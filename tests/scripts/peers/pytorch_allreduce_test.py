@@ -43,7 +43,8 @@ class Sizes(unittest.TestCase):
                          ["8B", "1KiB", "1536KiB", "10MiB", "1GiB"])
 
     def test_bad_usage(self):
-        for arguments, words in ((["--sizes", "6"], ["--sizes", "4 bytes"]), (["--backend", "mpi"], ["--backend 'mpi'"]),
+        for arguments, words in ((["--sizes", "6"], ["--sizes", "4 bytes"]), 
+                                 (["--backend", "mpi"], ["--backend 'mpi'"]),
                                  (["--backend", "nccl"], ["nothing to measure", "nccl works on GPUs"]),
                                  (["--op", "avg"], ["nothing to measure", "no avg"]),
                                  (["--world-size", "0"], ["--world-size '0'"])):
@@ -56,7 +57,8 @@ class Sizes(unittest.TestCase):
     def test_rows_have_the_tools_keys(self):
         result = peer("--device", "cpu", "--dry-run", "--format", "json", "--preset", "notes")
         found = strict(result.stdout)
-        self.assertEqual(found["row_keys"], ["target", "collective", "op", "dtype", "world_size", "bytes", "tensor_size",
+        self.assertEqual(found["row_keys"], ["target", "collective", "op", "dtype", "world_size", "bytes",
+                                             "tensor_size",
                                              "in_place", "buffers"])
         self.assertEqual(len(found["rows"]), 16)
 
@@ -96,7 +98,8 @@ class OnTheCpu(unittest.TestCase):
     def test_rows(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "out.json")
-            result = peer(*QUICK, "--world-size", "2,3", "--sizes", "12,1MiB", "--op", "sum,max", "--dtype", "fp32,bf16",
+            result = peer(*QUICK, "--world-size", "2,3", "--sizes", "12,1MiB", "--op", "sum,max",
+                          "--dtype", "fp32,bf16",
                           "-o", path)
             self.assertEqual(result.returncode, 0, result.stderr)
             if has_schema_python():

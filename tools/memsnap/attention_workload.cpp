@@ -108,6 +108,8 @@ void add_attention_options(harness::OptionTable& table) {
   harness::OptionTable theirs("attn_bench", "");
   attn_bench::add_options(theirs);
   for (harness::OptionSpec spec : theirs.specs()) {
+    // A training step is what is recorded: no serving.
+    if (spec.name == "--mode" || spec.group.starts_with("Serving")) continue;
     if (spec.name == "--impl") spec.default_text = "flash";
     spec.group = "Attention (--attention)";
     spec.row_option = false;

@@ -170,6 +170,7 @@
   const ROW = 17;
   let box = null;  // of the plot's area, in CSS pixels
   function draw() {
+    if (!state.device) return;  // a snapshot of nothing
     const device = state.device, context = fit(canvas);
     const width = canvas.clientWidth, height = canvas.clientHeight;
     context.font = "12px system-ui, sans-serif";
@@ -690,6 +691,8 @@
     picker.value = String(data.devices.indexOf(data.devices.find((device) => device.device === state.device.device)));
   } else {
     byId("when").textContent = "This snapshot has no segments and no events.";
+    for (const control of document.querySelectorAll(".tools button")) control.disabled = true;
+    for (const target of [canvas, map]) target.hidden = true;
   }
   // For tests and the curious.
   window.timeline = { state, show, zoom, size, draw, point };

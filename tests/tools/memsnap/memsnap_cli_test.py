@@ -13,6 +13,7 @@ import pickle
 import pickletools
 import random
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -418,6 +419,20 @@ class DumpOnOom(Case):
             result = run("--dump-on-oom", value, tool=ATTN_BENCH)
             self.assertEqual(result.returncode, 2)
             self.assertIn(why, result.stderr)
+
+
+class Readme(Case):
+    def test_every_command_works_in_its_order(self):
+        text = (pathlib.Path(os.environ["WARPMETER_SOURCE"]) / "README.md").read_text(encoding="utf-8")
+        commands = re.findall(r"^scripts/run memsnap (.*)$", text, re.MULTILINE)
+        self.assertGreaterEqual(len(commands), 7)
+        for command in commands:
+            arguments = shlex.split(command)
+            if arguments[0] == "record":  # the same at a size for tests, wherever they run
+                arguments[arguments.index("--seq-len") + 1] = "64"
+                arguments += ["--device", "cpu"]
+            with self.subTest(command=command):
+                self.good(*arguments, cwd=self.folder)
 
 
 class Perfetto(Case):

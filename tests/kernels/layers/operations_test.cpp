@@ -293,6 +293,17 @@ TEST_F(Operations, CrossEntropyBothWays) {
                                       .state = &state,
                                       .d_logits = d_eager.data()});
       EXPECT_TRUE(near(d_eager.values(), expected.d_logits, dtype, 3e-6));
+      const DeviceArray at_once = array(logits, dtype), at_once_losses = empty(rows, DType::fp32);
+      cross_entropy(context_, {.rows = rows,
+                               .vocab = vocab,
+                               .dtype = dtype,
+                               .logits = at_once.data(),
+                               .stride = vocab,
+                               .targets = pt.as<std::int32_t>(),
+                               .losses = at_once_losses.as<float>(),
+                               .scale = scale,
+                               .state = &state});
+      EXPECT_EQ(at_once_losses.bytes(), losses.bytes());
       cross_entropy_backward(context_, {.rows = rows,
                                         .vocab = vocab,
                                         .dtype = dtype,
@@ -304,6 +315,7 @@ TEST_F(Operations, CrossEntropyBothWays) {
                                         .state = &state,
                                         .d_logits = pl.data()});
       EXPECT_TRUE(near(pl.values(), expected.d_logits, dtype, 3e-6));
+      EXPECT_EQ(at_once.bytes(), pl.bytes());
 
       const DeviceArray average = empty(1, DType::fp32);
       mean(context_, {.count = rows, .values = losses.as<float>(), .out = average.as<float>()});

@@ -43,7 +43,7 @@ class Sizes(unittest.TestCase):
                          ["8B", "1KiB", "1536KiB", "10MiB", "1GiB"])
 
     def test_bad_usage(self):
-        for arguments, words in ((["--sizes", "6"], ["--sizes", "4 bytes"]), 
+        for arguments, words in ((["--sizes", "6"], ["--sizes", "4 bytes"]),
                                  (["--backend", "mpi"], ["--backend 'mpi'"]),
                                  (["--backend", "nccl"], ["nothing to measure", "nccl works on GPUs"]),
                                  (["--op", "avg"], ["nothing to measure", "no avg"]),

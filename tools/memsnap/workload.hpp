@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/runtime/context.hpp"
+#include "kernels/runtime/dtype.hpp"
 #include "reports/model.hpp"
 #include "tools/harness/option_table.hpp"
 

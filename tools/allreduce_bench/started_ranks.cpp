@@ -251,8 +251,9 @@ void StartedRanks::accept_all(int world_size, double timeout_s) {
       look(child, WNOHANG);
       if (child.status && come < world_size) {
         const std::string words = last_words();
-        throw DeviceError(fmt::format("{} {} before the ranks were there{}", by_mpirun_ ? "mpirun" : "a rank",
-                                      describe_end(*child.status), words.empty() ? "" : ": " + words),
+        const std::string who = by_mpirun_ ? "mpirun" : fmt::format("rank {}", &child - children_.data());
+        throw DeviceError(fmt::format("{} {} before the ranks were there{}", who, describe_end(*child.status),
+                                      words.empty() ? "" : ": " + words),
                           false);
       }
     }

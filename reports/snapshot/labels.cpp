@@ -8,7 +8,7 @@ namespace warpmeter::reports::snapshot {
 namespace {
 
 // What stays longest comes first: it lies at the bottom of a picture.
-constexpr std::array<std::string_view, 7> kCategories = {"parameters", "inputs", "optimizer state", "gradients",
+constexpr std::array<std::string_view, 7> kCategories = {"parameters",  "inputs", "optimizer state", "gradients",
                                                          "activations", "logits", "workspace"};
 constexpr std::string_view kUnknownCategory = "unknown";
 

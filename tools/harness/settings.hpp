@@ -42,7 +42,7 @@ struct Settings {
   bool samples = false;
   std::string resume;  ///< a path or empty
   bool dry_run = false;
-  std::string dump_on_oom;  ///< a snapshot's path or empty
+  std::string dump_on_oom;     ///< a snapshot's path or empty
   int isolated_child_fd = -1;  ///< this process is the child: its row goes there
   std::string preset;          ///< the preset in force, or empty
 };

@@ -35,10 +35,6 @@ template <class T, int kHeadDim, bool kVector>
 struct ForwardConfig99k;
 
 template <class T, bool kVector>
-struct ForwardConfig99k<T, 128, kVector> {
-  using Traits = ForwardTraits<T, 128, 128, 32, 4, 1, false, kVector>;
-};
-template <class T, bool kVector>
 struct ForwardConfig99k<T, 256, kVector> {
   using Traits = ForwardTraits<T, 256, 64, 16, 4, 1, false, kVector>;
 };

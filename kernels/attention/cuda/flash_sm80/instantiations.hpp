@@ -28,16 +28,16 @@ extern const BackwardKernel kTwoPassBf16D64, kTwoPassBf16D128, kTwoPassBf16D256;
 extern const BackwardKernel kTwoPassFp16D64, kTwoPassFp16D128, kTwoPassFp16D256;
 
 /// For devices with less shared memory.
-extern const ForwardKernel kForwardBf16D128Shared99k, kForwardBf16D256Shared99k;
+extern const ForwardKernel kForwardBf16D256Shared99k;
 extern const BackwardKernel kBackwardBf16D64Shared99k, kBackwardBf16D96Shared99k, kBackwardBf16D128Shared163k,
     kBackwardBf16D128Shared99k, kBackwardBf16D256Shared99k;
-extern const ForwardKernel kForwardBf16D128ElementsShared99k, kForwardBf16D256ElementsShared99k;
+extern const ForwardKernel kForwardBf16D256ElementsShared99k;
 extern const BackwardKernel kBackwardBf16D64ElementsShared99k, kBackwardBf16D96ElementsShared99k,
     kBackwardBf16D128ElementsShared163k, kBackwardBf16D128ElementsShared99k, kBackwardBf16D256ElementsShared99k;
-extern const ForwardKernel kForwardFp16D128Shared99k, kForwardFp16D256Shared99k;
+extern const ForwardKernel kForwardFp16D256Shared99k;
 extern const BackwardKernel kBackwardFp16D64Shared99k, kBackwardFp16D96Shared99k, kBackwardFp16D128Shared163k,
     kBackwardFp16D128Shared99k, kBackwardFp16D256Shared99k;
-extern const ForwardKernel kForwardFp16D128ElementsShared99k, kForwardFp16D256ElementsShared99k;
+extern const ForwardKernel kForwardFp16D256ElementsShared99k;
 extern const BackwardKernel kBackwardFp16D64ElementsShared99k, kBackwardFp16D96ElementsShared99k,
     kBackwardFp16D128ElementsShared163k, kBackwardFp16D128ElementsShared99k, kBackwardFp16D256ElementsShared99k;
 extern const ForwardKernel kForwardFp32D128Shared99k, kForwardFp32D256Shared99k;

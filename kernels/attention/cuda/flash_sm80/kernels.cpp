@@ -19,34 +19,18 @@ struct Entry {
 };
 
 // By ascending head dim, and for one head dim by descending shared memory.
-constexpr Entry<ForwardKernel> kForwardBf16[] = {{32, &kForwardBf16D32},
-                                                 {64, &kForwardBf16D64},
-                                                 {96, &kForwardBf16D96},
-                                                 {128, &kForwardBf16D128},
-                                                 {128, &kForwardBf16D128Shared99k},
-                                                 {256, &kForwardBf16D256},
-                                                 {256, &kForwardBf16D256Shared99k}};
-constexpr Entry<ForwardKernel> kForwardFp16[] = {{32, &kForwardFp16D32},
-                                                 {64, &kForwardFp16D64},
-                                                 {96, &kForwardFp16D96},
-                                                 {128, &kForwardFp16D128},
-                                                 {128, &kForwardFp16D128Shared99k},
-                                                 {256, &kForwardFp16D256},
-                                                 {256, &kForwardFp16D256Shared99k}};
-constexpr Entry<ForwardKernel> kForwardBf16Elements[] = {{32, &kForwardBf16D32Elements},
-                                                         {64, &kForwardBf16D64Elements},
-                                                         {96, &kForwardBf16D96Elements},
-                                                         {128, &kForwardBf16D128Elements},
-                                                         {128, &kForwardBf16D128ElementsShared99k},
-                                                         {256, &kForwardBf16D256Elements},
-                                                         {256, &kForwardBf16D256ElementsShared99k}};
-constexpr Entry<ForwardKernel> kForwardFp16Elements[] = {{32, &kForwardFp16D32Elements},
-                                                         {64, &kForwardFp16D64Elements},
-                                                         {96, &kForwardFp16D96Elements},
-                                                         {128, &kForwardFp16D128Elements},
-                                                         {128, &kForwardFp16D128ElementsShared99k},
-                                                         {256, &kForwardFp16D256Elements},
-                                                         {256, &kForwardFp16D256ElementsShared99k}};
+constexpr Entry<ForwardKernel> kForwardBf16[] = {{32, &kForwardBf16D32},   {64, &kForwardBf16D64},
+                                                 {96, &kForwardBf16D96},   {128, &kForwardBf16D128},
+                                                 {256, &kForwardBf16D256}, {256, &kForwardBf16D256Shared99k}};
+constexpr Entry<ForwardKernel> kForwardFp16[] = {{32, &kForwardFp16D32},   {64, &kForwardFp16D64},
+                                                 {96, &kForwardFp16D96},   {128, &kForwardFp16D128},
+                                                 {256, &kForwardFp16D256}, {256, &kForwardFp16D256Shared99k}};
+constexpr Entry<ForwardKernel> kForwardBf16Elements[] = {
+    {32, &kForwardBf16D32Elements},   {64, &kForwardBf16D64Elements},   {96, &kForwardBf16D96Elements},
+    {128, &kForwardBf16D128Elements}, {256, &kForwardBf16D256Elements}, {256, &kForwardBf16D256ElementsShared99k}};
+constexpr Entry<ForwardKernel> kForwardFp16Elements[] = {
+    {32, &kForwardFp16D32Elements},   {64, &kForwardFp16D64Elements},   {96, &kForwardFp16D96Elements},
+    {128, &kForwardFp16D128Elements}, {256, &kForwardFp16D256Elements}, {256, &kForwardFp16D256ElementsShared99k}};
 constexpr Entry<BackwardKernel> kBackwardBf16[] = {{32, &kBackwardBf16D32},
                                                    {64, &kBackwardBf16D64},
                                                    {64, &kBackwardBf16D64Shared99k},

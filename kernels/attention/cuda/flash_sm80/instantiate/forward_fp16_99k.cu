@@ -6,10 +6,7 @@
 /// Tiles for devices with less shared memory.
 namespace warpmeter::attention::flash_sm80 {
 
-const ForwardKernel kForwardFp16D128Shared99k = make_forward_kernel_99k<__half, 128, true>("flash_sm80_d128_fp16_99k");
 const ForwardKernel kForwardFp16D256Shared99k = make_forward_kernel_99k<__half, 256, true>("flash_sm80_d256_fp16_99k");
-const ForwardKernel kForwardFp16D128ElementsShared99k =
-    make_forward_kernel_99k<__half, 128, false>("flash_sm80_d128_fp16_elements_99k");
 const ForwardKernel kForwardFp16D256ElementsShared99k =
     make_forward_kernel_99k<__half, 256, false>("flash_sm80_d256_fp16_elements_99k");
 

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 
-#include "kernels/runtime/random.hpp"
 #include "kernels/transformer/graph.hpp"
 #include "tools/e2e_bench/operations.hpp"
 #include "tools/e2e_bench/peak_flops.hpp"
@@ -20,9 +19,6 @@ using transformer::Model;
 
 constexpr double kMiB = 1024.0 * 1024.0;
 
-// Random streams beside those of the parameters, which count from 0.
-enum BatchStream : std::uint64_t { kTokenStream = std::uint64_t{1} << 32, kTargetStream };
-
 double mib(std::size_t bytes) {
   return static_cast<double>(bytes) / kMiB;
 }
@@ -34,16 +30,6 @@ struct Counter : transformer::OperationSink {
   void end(const transformer::Operation&) override {}
 };
 constexpr std::int64_t kLaunchesAnOperation = 4;
-
-std::vector<std::int32_t> random_tokens(const Configuration& c, std::uint64_t seed, std::uint64_t stream_id) {
-  // On the host: the same tokens for every device.
-  CachingAllocator allocator(Device::cpu());
-  const Context context{{Device::cpu(), nullptr}, &allocator};
-  const Tensor tokens(context, {c.tokens()}, DType::int32);
-  fill_integers(tokens, seed, stream_id, context.stream, c.model.vocab);
-  const auto* data = tokens.data_as<std::int32_t>();
-  return {data, data + c.tokens()};
-}
 
 /// What the mean loss of random weights on random tokens is about, and how far it may be from that. Logits are nearly
 /// normal with variance s^2 = 2 d_model / (vocab + d_model): the loss is ln vocab + s^2 / 2, and its mean over n tokens
@@ -87,7 +73,7 @@ class Measurement {
     reports::Object& figures = row_.figures;
     figures.set("parameters", c_.model.parameters());
     model_.initialize(session_.settings().seed);
-    set_random_batch(model_, c_, session_.settings().seed);
+    model_options::set_random_batch(model_, c_, session_.settings().seed);
     const double forward_flops = c_.model.forward_flops(c_.batch, c_.context);
     if (c_.modes.forward) {
       phase_ = "forward";
@@ -227,10 +213,6 @@ class Measurement {
 };
 
 }  // namespace
-
-void set_random_batch(Model& model, const Configuration& c, std::uint64_t seed) {
-  model.set_batch(random_tokens(c, seed, kTokenStream), random_tokens(c, seed, kTargetStream));
-}
 
 harness::Prediction predict(const Configuration& c, Device device) {
   const Context context{{device, nullptr}, nullptr};

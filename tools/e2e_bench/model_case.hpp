@@ -30,9 +30,6 @@ class ModelCase : public harness::Case {
   mutable std::optional<harness::Prediction> prediction_;  ///< asked for several times, the same each time
 };
 
-/// The tokens and targets that every row of these dimensions and seed has.
-void set_random_batch(transformer::Model& model, const Configuration& configuration, std::uint64_t seed);
-
 /// What a row of that configuration will take, from a run without memory.
 [[nodiscard]] harness::Prediction predict(const Configuration& configuration, Device device);
 

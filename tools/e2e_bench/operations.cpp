@@ -70,7 +70,7 @@ class Breakdown {
     const Context context = session.context();
     Model model(context, configuration_.model, configuration_.options(settings.device));
     model.initialize(settings.seed);
-    set_random_batch(model, configuration_, settings.seed);
+    model_options::set_random_batch(model, configuration_, settings.seed);
     std::map<std::string, std::vector<OperationSum>> phases;
     for (const std::string& phase : phases_of(configuration_)) {
       model.drop_logits();

@@ -2,7 +2,9 @@
 // registers between its one read and what is written of it; a longer one is read twice, the second time from its end,
 // which the caches still have. Rows may begin anywhere (vectors.cuh, lead_of()).
 //
-// Sums of exponentials are kept with an offset: sum of 2^(x log2(e) - offset). A target outside of the vocabulary has
+// Sums of exponentials are kept with an offset, the largest logit: sum of e^(x - offset). The difference is taken
+// before it is scaled to powers of two: the largest logit's share is exactly 1, and a row of one logit has that for its
+// log-sum-exp, loss 0 and gradient 0. A target outside of the vocabulary has
 // no logit: its loss is NaN, and its gradient has no one taken off.
 #include "kernels/layers/cuda/vectors.cuh"
 #include "kernels/layers/detail/operations.hpp"
@@ -22,7 +24,7 @@ struct Denominator {
 };
 
 __device__ __forceinline__ float rescale(float from, float to) {
-  return from == kMinusInfinity ? 0.0f : exp2f(from - to);
+  return from == kMinusInfinity ? 0.0f : exp2f((from - to) * kLog2e);
 }
 __device__ __forceinline__ Denominator warp_combine(Denominator d) {
   const float offset = warp_reduce(d.offset, Max{});
@@ -38,6 +40,10 @@ __device__ __forceinline__ Denominator block_combine(Denominator d) {
   return warp_combine(lane < static_cast<int>(blockDim.x) / kWarp ? parts[lane] : Denominator{kMinusInfinity, 0.0f});
 }
 
+__device__ __forceinline__ float log_sum_exp(Denominator d) {
+  return d.offset + logf(d.sum);
+}
+
 template <int kCount>
 __device__ __forceinline__ float largest(const float (&x)[kCount], float so_far) {
 #pragma unroll
@@ -48,7 +54,7 @@ template <int kCount>
 __device__ __forceinline__ float sum_of_powers(const float (&x)[kCount], float offset) {
   float sum = 0;
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) sum += exp2f(fmaf(x[i], kLog2e, -offset));
+  for (int i = 0; i < kCount; ++i) sum += exp2f((x[i] - offset) * kLog2e);
   return sum;
 }
 
@@ -99,7 +105,7 @@ struct LossAndGradient {
     const float share = state.factor / total.sum;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      x[i] = exp2f(fmaf(x[i], kLog2e, -total.offset)) * share - (at + i == state.target ? state.factor : 0.0f);
+      x[i] = exp2f((x[i] - total.offset) * kLog2e) * share - (at + i == state.target ? state.factor : 0.0f);
     }
     store_within(row(r), at, a.vocab, x);
   }
@@ -117,7 +123,7 @@ struct LogProbabilities {
   __device__ void finish(std::int64_t, float, RowState) const {}
   template <int kCount>
   __device__ void put(std::int64_t r, std::int64_t at, float (&x)[kCount], Denominator total, RowState) const {
-    const float lse = fmaf(total.offset, kLn2, logf(total.sum));
+    const float lse = log_sum_exp(total);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) x[i] -= lse;
     float* out = a.out + r * a.vocab;
@@ -148,14 +154,13 @@ __global__ void __launch_bounds__(kMostThreads) held_kernel(Task task) {
   Denominator part{kMinusInfinity, 0.0f};
 #pragma unroll
   for (int held = 0; held < kHeld; ++held) part.offset = largest(x[held], part.offset);
-  part.offset *= kLog2e;
   if (part.offset != kMinusInfinity) {
 #pragma unroll
     for (int held = 0; held < kHeld; ++held) part.sum += sum_of_powers(x[held], part.offset);
   }
   // Also the barrier between the target's logit, read by all, and the first element written over.
   const Denominator total = block_combine(part);
-  if (threadIdx.x == 0) task.finish(r, fmaf(total.offset, kLn2, logf(total.sum)), state);
+  if (threadIdx.x == 0) task.finish(r, log_sum_exp(total), state);
   if constexpr (Task::kWrites) {
 #pragma unroll
     for (int held = 0; held < kHeld; ++held) {
@@ -178,13 +183,13 @@ __global__ void __launch_bounds__(kLoopThreads) loop_kernel(Task task) {
   for (std::int64_t vector = threadIdx.x; vector < vectors; vector += kLoopThreads) {
     float x[kLanes<T>];
     load_within(row, vector * kLanes<T> - lead, vocab, kMinusInfinity, x);
-    const float offset = fmaxf(part.offset, largest(x, kMinusInfinity) * kLog2e);
+    const float offset = fmaxf(part.offset, largest(x, kMinusInfinity));
     if (offset == kMinusInfinity) continue;
     part.sum = part.sum * rescale(part.offset, offset) + sum_of_powers(x, offset);
     part.offset = offset;
   }
   const Denominator total = block_combine(part);
-  if (threadIdx.x == 0) task.finish(r, fmaf(total.offset, kLn2, logf(total.sum)), state);
+  if (threadIdx.x == 0) task.finish(r, log_sum_exp(total), state);
   if constexpr (Task::kWrites) {
 #pragma unroll 2
     for (std::int64_t vector = vectors - 1 - threadIdx.x; vector >= 0; vector -= kLoopThreads) {

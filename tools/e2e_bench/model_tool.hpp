@@ -23,6 +23,7 @@ class ModelTool : public harness::Tool {
   /// What rows are made of, from the options; row_keys() and layout() follow it.
   enum class Rows : std::uint8_t { phases, training, operations, types };
   mutable Rows rows_ = Rows::phases;
+  mutable bool step_stands_alone_ = false;  ///< train_step is the only training phase that is timed
 };
 
 }  // namespace warpmeter::e2e_bench

@@ -77,6 +77,14 @@ class Tables(unittest.TestCase):
         self.assertIn("train_step_ms", doc["rows"][0])
         self.assertIn("loss", doc["rows"][0])
 
+    def test_step_timed_alone_is_in_the_table(self):
+        result = run(*TINY, "--mode", "forward,train_step")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        heading, _, row = [line for line in result.stdout.splitlines() if line.startswith("|")][:3]
+        cells = dict(zip((cell.strip() for cell in heading.split("|")), (cell.strip() for cell in row.split("|"))))
+        self.assertGreater(float(cells["Train Step (s)"]), float(cells["Forward (s)"]))
+        self.assertNotIn("Forward+Backward (s)", cells)
+
     def test_recompute_and_fusion_save_memory(self):
         size = [*BASE, "--size", "tiny", "--vocab", "64", "--layers", "6", "--context", "128",
                 "--mode", "forward_backward"]

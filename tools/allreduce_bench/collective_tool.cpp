@@ -5,6 +5,7 @@
 
 #include "tools/allreduce_bench/collective_case.hpp"
 #include "tools/allreduce_bench/configuration.hpp"
+#include "tools/harness/launch/options.hpp"
 
 namespace warpmeter::allreduce_bench {
 namespace {
@@ -30,7 +31,7 @@ void CollectiveTool::adjust(const harness::OptionTable& table, harness::Settings
   if (settings.device_was_auto && settings.device.is_cuda()) {
     bool on_gpus = cuda_device_count() > 1;
     if (!table.text("--backend").empty()) {
-      const auto chosen = chosen_backends(table, settings.device);
+      const auto chosen = harness::launch::chosen_backends(table, settings.device);
       on_gpus = std::any_of(chosen.begin(), chosen.end(),
                             [](const auto* backend) { return backend->device_kind() == DeviceKind::cuda; });
     }
@@ -61,8 +62,8 @@ std::string CollectiveTool::list(const harness::OptionTable& /*table*/) const {
 
 std::vector<std::unique_ptr<harness::Case>> CollectiveTool::cases(const harness::OptionTable& table,
                                                                   const harness::Settings& settings) const {
-  const auto groups = std::make_shared<Groups>(argv_, timeout_s(table), joined_);
-  (void)backend_options(table);  // refuses what the ranks would
+  const auto groups = std::make_shared<harness::launch::Groups>(argv_, harness::launch::timeout_s(table), joined_);
+  (void)harness::launch::backend_options(table);  // refuses what the ranks would
   std::vector<std::unique_ptr<harness::Case>> cases;
   std::size_t index = 0;
   for (const Configuration& configuration : expand(table, settings, joined_ ? joined_->size() : 0)) {

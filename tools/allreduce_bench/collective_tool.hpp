@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/allreduce_bench/ranks.hpp"
+#include "tools/harness/launch/ranks.hpp"
 #include "tools/harness/tool.hpp"
 
 namespace warpmeter::allreduce_bench {
@@ -14,7 +14,7 @@ class CollectiveTool : public harness::Tool {
  public:
   /// `argv`: for ranks that are started here. `joined`: those that a launcher has started, rank 0 of which this process
   /// leads; or null.
-  explicit CollectiveTool(std::vector<std::string> argv, std::shared_ptr<Ranks> joined = nullptr)
+  explicit CollectiveTool(std::vector<std::string> argv, std::shared_ptr<harness::launch::Ranks> joined = nullptr)
       : argv_(std::move(argv)), joined_(std::move(joined)) {}
 
   [[nodiscard]] std::string name() const override { return "allreduce_bench"; }
@@ -31,7 +31,7 @@ class CollectiveTool : public harness::Tool {
 
  private:
   std::vector<std::string> argv_;
-  std::shared_ptr<Ranks> joined_;
+  std::shared_ptr<harness::launch::Ranks> joined_;
 };
 
 }  // namespace warpmeter::allreduce_bench

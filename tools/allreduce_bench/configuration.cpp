@@ -4,6 +4,7 @@
 #include <array>
 
 #include "tools/harness/grammar.hpp"
+#include "tools/harness/launch/options.hpp"
 
 namespace warpmeter::allreduce_bench {
 namespace {
@@ -14,7 +15,6 @@ using collectives::ReduceOp;
 using harness::OptionSpec;
 using harness::OptionTable;
 
-constexpr int kMostRanks = 64;
 constexpr std::array kKinds = {CollectiveKind::all_reduce, CollectiveKind::broadcast, CollectiveKind::all_gather,
                                CollectiveKind::reduce_scatter, CollectiveKind::barrier};
 constexpr std::array kOps = {ReduceOp::sum, ReduceOp::avg, ReduceOp::max, ReduceOp::min};
@@ -60,7 +60,7 @@ Value value_of(const std::array<Value, kCount>& values, std::string_view word) {
 
 void add_row_options(OptionTable& table) {
   OptionSpec backend =
-      row_option("--backend", "NAMES", "", joined(collectives::backend_names()) + ", or all",
+      row_option("--backend", "NAMES", "", harness::launch::backend_words() + ", or all",
                  "Libraries and methods to compare; --list says what each needs here.", "--backend shm,gloo,mpi");
   backend.default_note = "shm on the CPU; nccl,p2p,auto on GPUs";
   table.add(backend);
@@ -89,31 +89,7 @@ void add_row_options(OptionTable& table) {
                        "--buffers registered,plain"));
 }
 
-void add_group_options(OptionTable& table) {
-  const auto add = [&table](OptionSpec spec) {
-    spec.group = "Ranks";
-    table.add(std::move(spec));
-  };
-  add(option("--timeout", "SECONDS", "60", "seconds from 0.1 to 86400",
-             "Longest that a collective, or a rank on its way to it, may take. Then the ranks are ended, the row says "
-             "which of them did not come, and the rows before it stay.",
-             "--timeout 10"));
-  add(option("--rendezvous", "HOST:PORT", "", "a host's name or address and a port from 1 to 65535",
-             "Where rank 0 listens for ranks that a launcher has started. Otherwise from MASTER_ADDR and MASTER_PORT, "
-             "or through the MPI library.",
-             "--rendezvous node1:29500"));
-  OptionSpec threads = option("--threads", "N", "", "a whole number from 1 to 64",
-                              "shm: threads of a rank that move data.", "--threads 4");
-  threads.default_note = "the cores divided by the ranks";
-  add(threads);
-  OptionSpec interface = option("--interface", "NAME", "", "a network interface of this host, or an address of it",
-                                "gloo: where the ranks talk.", "--interface eth0");
-  interface.default_note = "the loopback on one host, else the one that reaches rank 0";
-  add(interface);
-  OptionSpec auto_table = option("--auto-table", "FILE", "", "a file as auto writes it",
-                                 "auto: sizes at which it changes between p2p and nccl.", "--auto-table sizes.txt");
-  auto_table.default_note = "measured when the ranks start";
-  add(auto_table);
+void add_demo_option(OptionTable& table) {
   OptionSpec demo;
   demo.name = "--demo";
   demo.help =
@@ -207,7 +183,8 @@ std::string describe(const Configuration& c) {
 
 void add_options(OptionTable& table) {
   add_row_options(table);
-  add_group_options(table);
+  harness::launch::add_group_options(table);
+  add_demo_option(table);
   table.add_presets(presets());
   table.add_examples({
       "allreduce_bench",
@@ -219,37 +196,8 @@ void add_options(OptionTable& table) {
   });
 }
 
-collectives::BackendOptions backend_options(const OptionTable& table) {
-  collectives::BackendOptions options;
-  options.timeout_s = timeout_s(table);
-  if (!table.text("--threads").empty()) options.threads = static_cast<int>(table.integer("--threads", 1, 64));
-  options.interface = table.text("--interface");
-  options.auto_table = table.text("--auto-table");
-  return options;
-}
-
-double timeout_s(const OptionTable& table) {
-  return table.number("--timeout", 0.1, 86'400);
-}
-
-std::vector<const Backend*> chosen_backends(const OptionTable& table, Device device) {
-  std::vector<const Backend*> chosen;
-  if (!table.text("--backend").empty()) {
-    for (const std::string& word : table.words("--backend", collectives::backend_names(), true)) {
-      chosen.push_back(collectives::find_backend(word));
-    }
-    return chosen;
-  }
-  for (const Backend* backend : collectives::backends()) {
-    if (backend->device_kind() != device.kind) continue;
-    if (device.is_cpu() && backend->name() != "shm") continue;
-    chosen.push_back(backend);
-  }
-  return chosen;
-}
-
 std::vector<Configuration> expand(const OptionTable& table, const harness::Settings& settings, int launched) {
-  const auto backends = chosen_backends(table, settings.device);
+  const auto backends = harness::launch::chosen_backends(table, settings.device);
   const auto kinds = table.words("--collective", kKindWords, true);
   const auto ops = table.words("--op", kOpWords, true);
   const auto sizes = table.sizes("--sizes");
@@ -257,7 +205,7 @@ std::vector<Configuration> expand(const OptionTable& table, const harness::Setti
   const auto buffer_words = table.words("--buffers", kBufferWords);
 
   std::vector<std::int64_t> worlds;
-  if (!table.text("--world-size").empty()) worlds = table.integers("--world-size", 1, kMostRanks);
+  if (!table.text("--world-size").empty()) worlds = table.integers("--world-size", 1, harness::launch::kMostRanks);
   if (launched > 0) {
     if (!worlds.empty() && worlds != std::vector<std::int64_t>{launched}) {
       throw table.error("--world-size", "a launcher has started " + std::to_string(launched) + " ranks");

@@ -51,15 +51,6 @@ struct Configuration {
 /// The tool's own options, presets and examples.
 void add_options(harness::OptionTable& table);
 
-/// What the options ask for beside the configurations.
-[[nodiscard]] collectives::BackendOptions backend_options(const harness::OptionTable& table);
-/// --timeout in seconds.
-[[nodiscard]] double timeout_s(const harness::OptionTable& table);
-
-/// The backends asked for, or those that stand for none on this device.
-[[nodiscard]] std::vector<const collectives::Backend*> chosen_backends(const harness::OptionTable& table,
-                                                                       Device device);
-
 /// The cross product of the options' lists, backend outermost, then world size, then what is measured, sizes innermost:
 /// as the notes' table runs. `launched`: ranks that a launcher has started, 0 for none. Throws UsageError.
 [[nodiscard]] std::vector<Configuration> expand(const harness::OptionTable& table, const harness::Settings& settings,

@@ -10,7 +10,8 @@
 #include "kernels/runtime/tensor.hpp"
 #include "tools/allreduce_bench/collective_tool.hpp"
 #include "tools/allreduce_bench/configuration.hpp"
-#include "tools/allreduce_bench/group.hpp"
+#include "tools/harness/launch/group.hpp"
+#include "tools/harness/launch/options.hpp"
 #include "tools/harness/sampler.hpp"
 #include "tools/harness/sweep_outputs.hpp"
 
@@ -47,7 +48,7 @@ int run_demo(int argc, const char* const* argv) {
   harness::OptionTable table = harness::parse_command_line(tool, argc, argv);
   harness::Settings settings = harness::read_settings(table, tool.dtypes());
   tool.adjust(table, settings);
-  const collectives::Backend& backend = *chosen_backends(table, settings.device).front();
+  const collectives::Backend& backend = *harness::launch::chosen_backends(table, settings.device).front();
   const int ranks =
       table.text("--world-size").empty() ? kRanks : static_cast<int>(table.integer("--world-size", 1, 64));
   collectives::GroupShape shape;
@@ -56,11 +57,12 @@ int run_demo(int argc, const char* const* argv) {
 
   harness::install_interrupt_handler();
   const auto warn = [](const std::string& text) { fmt::print(stderr, "allreduce_bench: warning: {}\n", text); };
-  Group group(start_ranks(ranks, backend.name() == "mpi", arguments, timeout_s(table)), backend, timeout_s(table),
-              warn);
+  const double timeout_s = harness::launch::timeout_s(table);
+  harness::launch::Group group(harness::launch::start_ranks(ranks, backend.name() == "mpi", arguments, timeout_s),
+                               backend, timeout_s, warn);
   std::string before, after;
   int rank = 0;
-  for (const std::string& both : group.demo(settings.seed)) {
+  for (const std::string& both : group.perform(std::to_string(settings.seed), "the demo")) {
     const std::size_t middle = both.find("] [") + 1;
     before += fmt::format("rank {} before all_reduce: {}\n", rank, both.substr(0, middle));
     after += fmt::format("rank {} after all_reduce:  {}\n", rank, both.substr(middle + 1));

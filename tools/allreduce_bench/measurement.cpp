@@ -24,6 +24,8 @@ namespace {
 using collectives::CollectiveBuffer;
 using collectives::CollectiveKind;
 using collectives::Communicator;
+using harness::launch::CallWatch;
+using harness::launch::Vote;
 
 constexpr unsigned char kPoison = 0x7F;  // a NaN or a number that no input sums up to, in every type
 constexpr std::int64_t kPieceBytes = std::int64_t{32} << 20;
@@ -66,24 +68,6 @@ class Arrays {
   std::vector<Buffer> plain_;
   CollectiveBuffer input_, output_;
 };
-
-/// What went wrong on any rank, lowest first; empty when nothing did. Every rank gets the same.
-struct Vote {
-  reports::Status status = reports::Status::ok;
-  std::string reason;
-};
-Vote vote(Communicator& control, const Vote& mine) {
-  const std::string text =
-      mine.status == reports::Status::ok ? "" : std::string(reports::name(mine.status)) + " " + mine.reason;
-  const std::vector<std::string> all = collectives::all_gather_bytes(control, text);
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (all[r].empty()) continue;
-    const std::size_t space = all[r].find(' ');
-    const auto status = reports::parse_status(std::string_view(all[r]).substr(0, space));
-    return {status.value_or(reports::Status::error), fmt::format("rank {}: {}", r, all[r].substr(space + 1))};
-  }
-  return {};
-}
 
 /// One row on one rank.
 class Row {

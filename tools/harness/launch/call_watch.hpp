@@ -4,7 +4,7 @@
 #include <mutex>
 #include <string>
 
-namespace warpmeter::allreduce_bench {
+namespace warpmeter::harness::launch {
 
 /// What a rank is in the middle of and since when. Its measuring thread tells, its watching thread asks.
 class CallWatch {
@@ -56,4 +56,4 @@ class CallWatch {
   long long calls_ = 0;
 };
 
-}  // namespace warpmeter::allreduce_bench
+}  // namespace warpmeter::harness::launch

@@ -1,4 +1,4 @@
-#include "tools/allreduce_bench/group.hpp"
+#include "tools/harness/launch/group.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -12,11 +12,11 @@
 #include "kernels/collectives/collective_error.hpp"
 #include "kernels/collectives/tcp_control.hpp"
 #include "kernels/runtime/check.hpp"
-#include "tools/allreduce_bench/rank.hpp"
 #include "tools/harness/isolation_channel.hpp"
+#include "tools/harness/launch/rank.hpp"
 #include "tools/harness/sampler.hpp"
 
-namespace warpmeter::allreduce_bench {
+namespace warpmeter::harness::launch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -100,7 +100,7 @@ Group::Group(std::shared_ptr<Ranks> ranks, const collectives::Backend& backend, 
     return o.text();
   };
   const std::string what = fmt::format("forming the group of {}", backend.name());
-  const reports::Object found = harness::figures_from_json(order(Say::form, order_of, what).front());
+  const reports::Object found = figures_from_json(order(Say::form, order_of, what).front());
   if (const reports::Value* version = found.find("library_version"); version != nullptr && version->as_string()) {
     library_version_ = *version->as_string();
   }
@@ -116,7 +116,7 @@ Outcome Group::measure(std::size_t index, const std::string& what) {
   const auto text = [&](int) { return std::to_string(index); };
   const std::vector<std::string> all = order(Say::row, text, what);
   Outcome outcome;
-  const reports::Object said = harness::figures_from_json(all.front());
+  const reports::Object said = figures_from_json(all.front());
   for (const auto& [name, value] : said.fields()) {
     if (name == "outcome") {
       outcome.status = reports::parse_status(*value.as_string()).value_or(reports::Status::error);
@@ -129,9 +129,9 @@ Outcome Group::measure(std::size_t index, const std::string& what) {
   return outcome;
 }
 
-std::vector<std::string> Group::demo(std::uint64_t seed) {
+std::vector<std::string> Group::perform(const std::string& text, const std::string& what) {
   return order(
-      Say::demo, [&](int) { return std::to_string(seed); }, "the demo");
+      Say::other, [&](int) { return text; }, what);
 }
 
 void Group::take_messages(int rank, std::vector<std::optional<std::string>>& done, Trouble& trouble) {
@@ -179,10 +179,10 @@ std::vector<std::string> Group::order(Say say, const std::function<std::string(i
     return std::all_of(done.begin(), done.end(), [](const auto& d) { return d.has_value(); });
   };
   while (!all_done()) {
-    if (harness::interrupt_requested()) {
+    if (interrupt_requested()) {
       lost_ = true;
       ranks_->kill();
-      throw harness::Interrupted{};
+      throw Interrupted{};
     }
     std::vector<pollfd> ready;
     for (Ranks::Member& member : ranks_->members()) ready.push_back({member.link.fd(), POLLIN, 0});
@@ -223,7 +223,7 @@ void Group::give_up(Trouble& trouble, const std::string& what) {
   const int size = ranks_->size();
   const auto end = [&](Status status, const std::string& reason) {
     ranks_->kill();
-    throw harness::RunLost(status, reason);
+    throw RunLost(status, reason);
   };
   // A rank's own death explains whatever the others say.
   for (int r = 0; r < size; ++r) {
@@ -295,7 +295,7 @@ void Group::give_up(Trouble& trouble, const std::string& what) {
               (waiting.size() == 1 ? " waits" : " wait") + " in it";
   }
   end(Status::timeout, reason);
-  throw harness::RunLost(Status::timeout, reason);  // for the compiler
+  throw RunLost(Status::timeout, reason);  // for the compiler
 }
 
-}  // namespace warpmeter::allreduce_bench
+}  // namespace warpmeter::harness::launch

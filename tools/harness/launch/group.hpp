@@ -8,15 +8,15 @@
 
 #include "kernels/collectives/backend.hpp"
 #include "kernels/collectives/shm.hpp"
-#include "tools/allreduce_bench/measurement.hpp"
-#include "tools/allreduce_bench/ranks.hpp"
+#include "tools/harness/launch/ranks.hpp"
+#include "tools/harness/launch/worker.hpp"
 #include "tools/harness/sweep.hpp"
 
-namespace warpmeter::allreduce_bench {
+namespace warpmeter::harness::launch {
 
 /// The leader's side of a group: gives orders to its ranks and watches that they are carried out.
 ///
-/// When a rank dies, fails or gets stuck, all of them are ended and harness::RunLost says which rank it was and why.
+/// When a rank dies, fails or gets stuck, all of them are ended and RunLost says which rank it was and why.
 class Group {
  public:
   using Warn = std::function<void(const std::string&)>;
@@ -27,12 +27,13 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  /// Measures the configuration of this number.
+  /// Measures the row of this number. `what` is what it is called in messages.
   [[nodiscard]] Outcome measure(std::size_t index, const std::string& what);
-  /// What each rank says of its part in the demo.
-  [[nodiscard]] std::vector<std::string> demo(std::uint64_t seed);
+  /// Gives every rank another order: what each answers.
+  [[nodiscard]] std::vector<std::string> perform(const std::string& order, const std::string& what);
 
   [[nodiscard]] const std::string& library_version() const noexcept { return library_version_; }
+  /// Where the tool's ranks measure it.
   [[nodiscard]] std::optional<double> link_gbps() const noexcept { return link_gbps_; }
 
  private:
@@ -52,4 +53,4 @@ class Group {
   bool lost_ = false;
 };
 
-}  // namespace warpmeter::allreduce_bench
+}  // namespace warpmeter::harness::launch

@@ -11,10 +11,10 @@
 
 #include "kernels/collectives/collective_error.hpp"
 #include "kernels/runtime/check.hpp"
-#include "tools/allreduce_bench/ranks.hpp"
+#include "tools/harness/launch/ranks.hpp"
 #include "tools/harness/sampler.hpp"
 
-namespace warpmeter::allreduce_bench {
+namespace warpmeter::harness::launch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -55,7 +55,7 @@ class JoinedRanks final : public Ranks {
     std::vector<int> missing;
     for (int r = 1; r < size(); ++r) missing.push_back(r);
     while (!missing.empty()) {
-      harness::throw_if_interrupted();
+      throw_if_interrupted();
       if (seconds_since(begin) > timeout_s) {
         throw DeviceError(fmt::format("{} of {} {} not come to {} within {:g} s", collectives::name_ranks(missing),
                                       size(), missing.size() == 1 ? "has" : "have", where, timeout_s),
@@ -173,4 +173,4 @@ Link link_to_rank_0(int rank, const std::vector<std::string>& hosts, int port, c
   throw DeviceError(fmt::format("rank {} has not found rank 0 within {:g} s: {}", rank, timeout_s, reason), false);
 }
 
-}  // namespace warpmeter::allreduce_bench
+}  // namespace warpmeter::harness::launch

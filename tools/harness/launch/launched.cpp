@@ -1,5 +1,3 @@
-#include "tools/allreduce_bench/launched.hpp"
-
 #include <csignal>
 #include <cstdio>
 #include <random>
@@ -12,14 +10,15 @@
 #include <unistd.h>
 
 #include "kernels/collectives/launch_environment.hpp"
+#include "tools/harness/launch/program.hpp"
 #if WARPMETER_MPI
 #include "kernels/collectives/mpi.hpp"
 #endif
-#include "tools/allreduce_bench/collective_tool.hpp"
-#include "tools/allreduce_bench/rank.hpp"
+#include "tools/harness/launch/options.hpp"
+#include "tools/harness/launch/rank.hpp"
 #include "tools/harness/sampler.hpp"
 
-namespace warpmeter::allreduce_bench {
+namespace warpmeter::harness::launch {
 namespace {
 
 using collectives::LaunchEnvironment;
@@ -71,21 +70,20 @@ Place tell_place(const LaunchEnvironment& environment, int port) {
 #endif
 }
 
-int lead(const LaunchEnvironment& environment, const std::vector<Configuration>& configurations,
-         const harness::Settings& settings, const collectives::BackendOptions& options, int argc,
-         const char* const* argv) {
+int lead(const RankProgram& program, Worker& worker, const LaunchEnvironment& environment, const Settings& settings,
+         const collectives::BackendOptions& options, int argc, const char* const* argv) {
   const collectives::TcpListener listener(environment.port);
   Place place{{environment.host}, environment.port};
   if (environment.host.empty()) place = tell_place(environment, listener.port());
-  harness::install_interrupt_handler();
+  install_interrupt_handler();
   const std::string where = fmt::format("{}:{}", place.hosts.empty() ? "here" : place.hosts.front(), listener.port());
-  const auto be_rank_0 = [&](Link link) { (void)be_rank(std::move(link), configurations, settings, options, false); };
+  const auto be_rank_0 = [&](Link link) { (void)be_rank(std::move(link), worker, settings, options, false); };
   int status = 0;
   bool stuck = false;
   {
     const std::shared_ptr<Ranks> ranks =
         join_ranks(environment.world_size, listener, where, place.secret, options.timeout_s, be_rank_0);
-    status = harness::run_tool(CollectiveTool({argv, argv + argc}, ranks), argc, argv);
+    status = run_tool(*program.tool({argv, argv + argc}, ranks), argc, argv);
     ranks->quit();
     stuck = ranks->stuck_here();
   }
@@ -99,10 +97,10 @@ int lead(const LaunchEnvironment& environment, const std::vector<Configuration>&
 
 }  // namespace
 
-std::optional<int> run_launched(int argc, const char* const* argv) {
-  const CollectiveTool tool({});
-  const harness::OptionTable table = harness::parse_command_line(tool, argc, argv);
-  if (table.action() != harness::OptionTable::Action::run) {
+std::optional<int> run_launched(const RankProgram& program, int argc, const char* const* argv) {
+  const std::unique_ptr<Tool> tool = program.tool({}, nullptr);
+  const OptionTable table = parse_command_line(*tool, argc, argv);
+  if (table.action() != OptionTable::Action::run) {
     // Said once; what else is wrong with the launcher does not matter to it.
     const auto environment = collectives::launch_environment("");
     return environment && environment->rank != 0 ? std::optional(0) : std::nullopt;
@@ -111,25 +109,26 @@ std::optional<int> run_launched(int argc, const char* const* argv) {
   if (!environment) return std::nullopt;
   const auto silent = [&](int status) { return environment->rank == 0 ? std::optional<int>() : std::optional(status); };
   try {
-    harness::Settings settings = harness::read_settings(table, tool.dtypes());
-    tool.adjust(table, settings);
+    program.check_launched(table, environment->launcher, environment->world_size);
+    if (!program.wants_ranks(table)) return std::nullopt;
+    Settings settings = read_settings(table, tool->dtypes());
+    tool->adjust(table, settings);
     if (settings.dry_run) return silent(0);
     if (settings.isolate) {
       throw table.error("--isolate", "ranks that " + environment->launcher + " has started cannot be started anew");
     }
-    if (table.flag("--demo")) throw table.error("--demo", "it starts its ranks itself: call it without a launcher");
-    const auto configurations = expand(table, settings, environment->world_size);
+    const std::unique_ptr<Worker> worker = program.worker(table, settings, environment->world_size);
     const auto options = backend_options(table);
-    if (environment->rank == 0) return lead(*environment, configurations, settings, options, argc, argv);
+    if (environment->rank == 0) return lead(program, *worker, *environment, settings, options, argc, argv);
     Place place{{environment->host}, environment->port};
     if (environment->host.empty()) place = tell_place(*environment, 0);
     Link link = link_to_rank_0(environment->rank, place.hosts, place.port, place.secret, options.timeout_s);
     std::signal(SIGINT, SIG_IGN);  // rank 0 decides
-    return be_rank(std::move(link), configurations, settings, options, true);
-  } catch (const harness::UsageError&) {
+    return be_rank(std::move(link), *worker, settings, options, true);
+  } catch (const UsageError&) {
     if (environment->rank == 0) throw;
     return 2;
   }
 }
 
-}  // namespace warpmeter::allreduce_bench
+}  // namespace warpmeter::harness::launch

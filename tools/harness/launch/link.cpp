@@ -1,4 +1,4 @@
-#include "tools/allreduce_bench/link.hpp"
+#include "tools/harness/launch/link.hpp"
 
 #include <cerrno>
 #include <chrono>
@@ -10,7 +10,7 @@
 
 #include "tools/harness/usage_error.hpp"
 
-namespace warpmeter::allreduce_bench {
+namespace warpmeter::harness::launch {
 
 Link::Link(int fd) : fd_(fd), sending_(std::make_unique<std::mutex>()) {}
 Link::~Link() {
@@ -36,7 +36,7 @@ void Link::close() noexcept {
 bool Link::send(Say say, std::string_view text) {
   if (fd_ < 0) return false;
   std::string line(1, static_cast<char>(say));
-  line += harness::one_line(text);
+  line += one_line(text);
   line += '\n';
   const std::lock_guard lock(*sending_);
   std::string_view rest = line;
@@ -84,4 +84,4 @@ std::optional<Message> Link::receive(double seconds) {
   }
 }
 
-}  // namespace warpmeter::allreduce_bench
+}  // namespace warpmeter::harness::launch

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace warpmeter::allreduce_bench {
+namespace warpmeter::harness::launch {
 
 /// What a rank and the process that leads them say to each other: a letter and a line of text, often JSON.
 enum class Say : char {
@@ -20,7 +20,7 @@ enum class Say : char {
   // leader -> rank
   form = 'G',   ///< form a group
   row = 'R',    ///< measure a configuration, by its number
-  demo = 'M',   ///< take part in the demo
+  other = 'M',  ///< something else that the tool's ranks know
   where = '?',  ///< answered at once, whatever the rank is at
   quit = 'Q',
 };
@@ -57,4 +57,4 @@ class Link {
   std::unique_ptr<std::mutex> sending_;
 };
 
-}  // namespace warpmeter::allreduce_bench
+}  // namespace warpmeter::harness::launch

@@ -1,4 +1,4 @@
-#include "tools/allreduce_bench/rank.hpp"
+#include "tools/harness/launch/rank.hpp"
 
 #include <atomic>
 #include <condition_variable>
@@ -16,12 +16,10 @@
 #include "kernels/collectives/shm.hpp"
 #include "kernels/collectives/tcp_control.hpp"
 #include "kernels/runtime/check.hpp"
-#include "tools/allreduce_bench/demo.hpp"
-#include "tools/allreduce_bench/measurement.hpp"
 #include "tools/harness/isolation_channel.hpp"
 #include "tools/harness/session.hpp"
 
-namespace warpmeter::allreduce_bench {
+namespace warpmeter::harness::launch {
 namespace {
 
 using collectives::CollectiveError;
@@ -119,15 +117,14 @@ std::unique_ptr<Communicator> join_control(const GroupOrder& order, const Link& 
 struct Membership {
   GroupOrder order;
   std::unique_ptr<Communicator> control;
-  std::unique_ptr<harness::Session> session;
+  std::unique_ptr<Session> session;
   std::unique_ptr<Communicator> group;
 };
 
 class Rank {
  public:
-  Rank(Link& link, const std::vector<Configuration>& configurations, const harness::Settings& settings,
-       const collectives::BackendOptions& options)
-      : link_(link), configurations_(configurations), settings_(settings), options_(options) {}
+  Rank(Link& link, Worker& worker, const Settings& settings, const collectives::BackendOptions& options)
+      : link_(link), worker_(worker), settings_(settings), options_(options) {}
 
   [[nodiscard]] const CallWatch& watch() const { return watch_; }
 
@@ -139,31 +136,31 @@ class Rank {
     m.order = order;
     const CallWatch::Scope scope(watch_, "forming a group of " + std::to_string(order.world_size) + " ranks");
     m.control = join_control(order, link_, options_.timeout_s);
-    harness::Settings own = settings_;
+    Settings own = settings_;
     own.device = backend->device_kind() == DeviceKind::cpu ? Device::cpu() : Device::cuda(order.device);
-    m.session = std::make_unique<harness::Session>(own);
+    m.session = std::make_unique<Session>(own);
     m.session->on_warning([this](const std::string& text) { link_.send(Say::warning, text); });
     m.group = backend->create(context());
     reports::Object found;
     if (order.rank == 0) found.set("library_version", backend->library_version());
-    if (const auto gbps = backend->measure_link_gbps(context(), *m.group)) found.set("link_gbps", *gbps);
-    link_.send(Say::done, harness::figures_to_json(found));
+    if (worker_.measures_links()) {
+      if (const auto gbps = backend->measure_link_gbps(context(), *m.group)) found.set("link_gbps", *gbps);
+    }
+    link_.send(Say::done, figures_to_json(found));
   }
 
   void measure_row(std::size_t index) {
-    WM_CHECK(membership_ && index < configurations_.size(), "row " + std::to_string(index));
-    Membership& m = *membership_;
-    Outcome outcome = measure({*m.group, *m.control, *m.session, watch_, m.order.hosts == 1}, configurations_[index]);
-    m.session->allocator().empty_cache();
+    WM_CHECK(membership_.has_value(), "a row without a group");
+    Outcome outcome = worker_.measure(at_work(), index);
+    membership_->session->allocator().empty_cache();
     outcome.figures.set("outcome", name(outcome.status));
     outcome.figures.set("outcome_reason", outcome.reason);
-    link_.send(Say::done, harness::figures_to_json(outcome.figures));
+    link_.send(Say::done, figures_to_json(outcome.figures));
   }
 
-  void show(std::uint64_t seed) {
-    WM_CHECK(membership_.has_value(), "a demo without a group");
-    const CallWatch::Scope scope(watch_, "the demo");
-    link_.send(Say::done, take_part_in_demo(*membership_->group, *membership_->session, seed));
+  void perform(const std::string& order) {
+    WM_CHECK(membership_.has_value(), "an order without a group");
+    link_.send(Say::done, worker_.perform(at_work(), order));
   }
 
   void leave() {
@@ -173,6 +170,11 @@ class Rank {
   }
 
  private:
+  [[nodiscard]] RankAtWork at_work() {
+    Membership& m = *membership_;
+    return {*m.group, *m.control, *m.session, watch_, m.order.hosts == 1, m.order.local_size};
+  }
+
   [[nodiscard]] collectives::RankContext context() const {
     const Membership& m = *membership_;
     collectives::RankContext context;
@@ -189,8 +191,8 @@ class Rank {
   }
 
   Link& link_;
-  const std::vector<Configuration>& configurations_;
-  const harness::Settings& settings_;
+  Worker& worker_;
+  const Settings& settings_;
   const collectives::BackendOptions& options_;
   CallWatch watch_;
   std::optional<Membership> membership_;
@@ -221,9 +223,9 @@ GroupOrder GroupOrder::parse(const std::string& text) {
   return order;
 }
 
-int be_rank(Link link, const std::vector<Configuration>& configurations, const harness::Settings& settings,
-            const collectives::BackendOptions& options, bool process) {
-  Rank rank(link, configurations, settings, options);
+int be_rank(Link link, Worker& worker, const Settings& settings, const collectives::BackendOptions& options,
+            bool process) {
+  Rank rank(link, worker, settings, options);
   Ear ear(link, rank.watch(), options.timeout_s, process);
   const auto failed = [&](const std::string& text) {
     link.send(Say::failed, text);
@@ -241,8 +243,8 @@ int be_rank(Link link, const std::vector<Configuration>& configurations, const h
         case Say::row:
           rank.measure_row(std::stoul(order->text));
           break;
-        case Say::demo:
-          rank.show(std::stoull(order->text));
+        case Say::other:
+          rank.perform(order->text);
           break;
         case Say::quit:
           rank.leave();
@@ -259,4 +261,4 @@ int be_rank(Link link, const std::vector<Configuration>& configurations, const h
   }
 }
 
-}  // namespace warpmeter::allreduce_bench
+}  // namespace warpmeter::harness::launch

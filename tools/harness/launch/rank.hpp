@@ -1,13 +1,13 @@
 #pragma once
 
-#include <vector>
+#include <string>
 
-#include "reports/model.hpp"
-#include "tools/allreduce_bench/configuration.hpp"
-#include "tools/allreduce_bench/link.hpp"
+#include "kernels/collectives/backend.hpp"
+#include "tools/harness/launch/link.hpp"
+#include "tools/harness/launch/worker.hpp"
 #include "tools/harness/settings.hpp"
 
-namespace warpmeter::allreduce_bench {
+namespace warpmeter::harness::launch {
 
 /// What the leader tells a rank when a group forms.
 struct GroupOrder {
@@ -24,12 +24,12 @@ struct GroupOrder {
   [[nodiscard]] static GroupOrder parse(const std::string& text);
 };
 
-/// A rank's life: does what the leader says over `link` until it is told to quit or the leader is gone. Returns the
-/// process's exit status.
+/// A rank's life: forms groups and lets `worker` do what the leader says over `link` until it is told to quit or the
+/// leader is gone. Returns the process's exit status.
 ///
 /// A thread of its own answers "where are you", tells when a collective takes too long, and ends the process (in a
 /// `process` of the rank's own) when the leader is gone, whatever the rank is stuck in.
-int be_rank(Link link, const std::vector<Configuration>& configurations, const harness::Settings& settings,
-            const collectives::BackendOptions& options, bool process);
+int be_rank(Link link, Worker& worker, const Settings& settings, const collectives::BackendOptions& options,
+            bool process);
 
-}  // namespace warpmeter::allreduce_bench
+}  // namespace warpmeter::harness::launch

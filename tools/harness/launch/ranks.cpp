@@ -1,4 +1,4 @@
-#include "tools/allreduce_bench/ranks.hpp"
+#include "tools/harness/launch/ranks.hpp"
 
 #include <fstream>
 #include <set>
@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-namespace warpmeter::allreduce_bench {
+namespace warpmeter::harness::launch {
 
 int Ranks::hosts() const {
   std::set<std::string> boots;
@@ -61,4 +61,4 @@ Hello parse_hello(const std::string& text) {
   return hello;
 }
 
-}  // namespace warpmeter::allreduce_bench
+}  // namespace warpmeter::harness::launch

@@ -9,9 +9,9 @@
 #include <sys/types.h>
 
 #include "kernels/collectives/tcp_control.hpp"
-#include "tools/allreduce_bench/link.hpp"
+#include "tools/harness/launch/link.hpp"
 
-namespace warpmeter::allreduce_bench {
+namespace warpmeter::harness::launch {
 
 /// The processes of a group's ranks as their leader sees them: a link to each, and how each ends.
 class Ranks {
@@ -83,4 +83,4 @@ struct Hello {
 /// In a process that start_ranks() has started: the link to the leader, the hello said. nullopt in any other process.
 [[nodiscard]] std::optional<Link> link_of_started_rank();
 
-}  // namespace warpmeter::allreduce_bench
+}  // namespace warpmeter::harness::launch

@@ -18,10 +18,10 @@
 #include <unistd.h>
 
 #include "kernels/runtime/check.hpp"
-#include "tools/allreduce_bench/ranks.hpp"
+#include "tools/harness/launch/ranks.hpp"
 #include "tools/harness/sampler.hpp"
 
-namespace warpmeter::allreduce_bench {
+namespace warpmeter::harness::launch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -234,7 +234,7 @@ void StartedRanks::accept_all(int world_size, double timeout_s) {
     return true;
   };
   while (come < world_size) {
-    harness::throw_if_interrupted();
+    throw_if_interrupted();
     std::vector<pollfd> ready{{listener_, POLLIN, 0}};
     for (const Link& link : strangers) ready.push_back({link.fd(), POLLIN, 0});
     if (poll(ready.data(), ready.size(), 20) > 0) {
@@ -368,4 +368,4 @@ std::optional<Link> link_of_started_rank() {
   return link;
 }
 
-}  // namespace warpmeter::allreduce_bench
+}  // namespace warpmeter::harness::launch

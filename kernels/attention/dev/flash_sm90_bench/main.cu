@@ -1,10 +1,13 @@
 // flash_sm90_bench: tile variants of the Hopper forward in one run, first for truth, then for speed; bf16.
 //
 //     flash_sm90_bench [--check|--check-small] [--time fa|gqa|dims] [--only SUBSTRING] [--head-dim D]
+//                      [--length N] [--seconds S]
 //
 // One JSON line a figure on stdout. Times are medians of device time between events, with the L2 flushed before each
-// sample. FLOPs as scripts/peers count them: half of N^2 pairs when causal.
+// sample, ten of them, or as many as take S seconds: a GPU that gets warm slows down. FLOPs as scripts/peers count
+// them: half of N^2 pairs when causal.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -146,7 +149,7 @@ bool check(const Variant& variant, Case c, int repeats) {
   return right;
 }
 
-void time(const Variant& variant, Case c, void* flush, std::size_t flush_bytes) {
+void time(const Variant& variant, Case c, void* flush, std::size_t flush_bytes, double seconds) {
   c.causal = variant.causal;
   const Data data(c);
   const ForwardArguments arguments = data.arguments();
@@ -154,7 +157,8 @@ void time(const Variant& variant, Case c, void* flush, std::size_t flush_bytes) 
   cudaEventCreate(&begin);
   cudaEventCreate(&end);
   std::vector<float> samples;
-  for (int i = 0; i < 13; ++i) {
+  const auto started = std::chrono::steady_clock::now();
+  for (int i = 0; i < 13 || std::chrono::steady_clock::now() - started < std::chrono::duration<double>(seconds); ++i) {
     cudaMemsetAsync(flush, 0, flush_bytes);
     cudaEventRecord(begin);
     variant.kernel.launch(arguments, nullptr);
@@ -171,15 +175,17 @@ void time(const Variant& variant, Case c, void* flush, std::size_t flush_bytes) 
   const double flops = 4.0 * c.batch * c.heads * c.seq_len * c.kv_len * c.head_dim * (c.causal ? 0.5 : 1.0);
   std::printf(
       "{\"impl\": \"%s\", \"d\": %d, \"N\": %d, \"B\": %d, \"H\": %d, \"causal\": %s, \"fwd_ms\": %.5f, "
-      "\"fwd_tflops\": %.1f}\n",
-      variant.kernel.name, c.head_dim, c.seq_len, c.batch, c.heads, c.causal ? "true" : "false", ms, flops / ms / 1e9);
+      "\"fwd_tflops\": %.1f, \"least_ms\": %.5f}\n",
+      variant.kernel.name, c.head_dim, c.seq_len, c.batch, c.heads, c.causal ? "true" : "false", ms, flops / ms / 1e9,
+      samples.front());
   std::fflush(stdout);
 }
 
 int run(int argc, char** argv) {
   bool checking = false, small = false;
   std::string timing, only;
-  int head_dim = 0;
+  int head_dim = 0, length = 0;
+  double seconds = 0;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     const auto value = [&] { return std::string(i + 1 < argc ? argv[++i] : ""); };
@@ -192,6 +198,10 @@ int run(int argc, char** argv) {
       only = value();
     } else if (argument == "--head-dim") {
       head_dim = std::atoi(value().c_str());
+    } else if (argument == "--length") {
+      length = std::atoi(value().c_str());
+    } else if (argument == "--seconds") {
+      seconds = std::atof(value().c_str());
     } else {
       std::fprintf(stderr, "flash_sm90_bench: unknown argument %s\n", argument.c_str());
       return 2;
@@ -227,12 +237,13 @@ int run(int argc, char** argv) {
       const int d = variant.kernel.head_dim;
       if (timing == "fa") {
         for (const int n : {512, 1024, 2048, 4096, 8192, 16384}) {
-          time(variant, {16384 / n, 2048 / d, 2048 / d, n, n, d, false}, flush, kFlush);
+          if (length != 0 && n != length) continue;
+          time(variant, {16384 / n, 2048 / d, 2048 / d, n, n, d, false}, flush, kFlush, seconds);
         }
       } else if (timing == "gqa") {
-        for (const int n : {2048, 8192, 16384}) time(variant, {2, 64, 8, n, n, d, false}, flush, kFlush);
+        for (const int n : {2048, 8192, 16384}) time(variant, {2, 64, 8, n, n, d, false}, flush, kFlush, seconds);
       } else {
-        time(variant, {2, 2048 / d, 2048 / d, 8192, 8192, d, false}, flush, kFlush);
+        time(variant, {2, 2048 / d, 2048 / d, 8192, 8192, d, false}, flush, kFlush, seconds);
       }
     }
     cudaFree(flush);

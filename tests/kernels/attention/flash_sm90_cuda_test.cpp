@@ -161,21 +161,78 @@ TEST_F(FlashSm90, MoreThanTwoToTheThirtyOneElements) {
   ASSERT_GT(p.query_elements(), std::int64_t{1} << 31);
   const Operands all(p, subject.context());
   all.forward(subject.implementation());
-  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 
   AttentionProblem one = p;
   one.batch = one.num_heads = 1;
   const Operands last(one, subject.context());
-  const std::int64_t kv_bytes = p.kv_len * p.head_dim * 2, q_bytes = p.seq_len * p.head_dim * 2;
-  const auto tail = [](const Tensor& tensor, std::int64_t from_end) {
-    return static_cast<const char*>(tensor.data()) + tensor.bytes() - static_cast<std::size_t>(from_end);
+  const auto tail = [](const Tensor& tensor, const Tensor& like) {
+    return static_cast<const char*>(tensor.data()) + tensor.bytes() - like.bytes();
   };
-  ASSERT_EQ(cudaMemcpy(last.q.data(), tail(all.q, q_bytes), q_bytes, cudaMemcpyDeviceToDevice), cudaSuccess);
-  ASSERT_EQ(cudaMemcpy(last.k.data(), tail(all.k, kv_bytes), kv_bytes, cudaMemcpyDeviceToDevice), cudaSuccess);
-  ASSERT_EQ(cudaMemcpy(last.v.data(), tail(all.v, kv_bytes), kv_bytes, cudaMemcpyDeviceToDevice), cudaSuccess);
+  // In the stream's order: behind the fills.
+  const auto copy_tail = [&](const Tensor& from, const Tensor& to) {
+    copy_bytes(to.data(), to.device(), tail(from, to), from.device(), to.bytes(), subject.context().stream);
+  };
+  copy_tail(all.q, last.q);
+  copy_tail(all.k, last.k);
+  copy_tail(all.v, last.v);
   last.forward(subject.implementation());
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  EXPECT_EQ(copy_out(tail(all.o, q_bytes), p.seq_len * p.head_dim), copy_out(last.o.data(), p.seq_len * p.head_dim));
+  const auto alone = copy_out(last.o.data(), one.query_elements());
+  EXPECT_EQ(copy_out(tail(all.o, last.o), one.query_elements()), alone);
+  EXPECT_EQ(copy_out(tail(all.lse, last.lse), 2 * one.lse_elements()),
+            copy_out(last.lse.data(), 2 * one.lse_elements()));
+  EXPECT_NE(copy_out(all.o.data(), one.query_elements()), alone) << "the first head has inputs of its own";
+}
+
+/// Strides beyond 2^31 elements, bytes beyond 2^32: few heads, far apart in one block of memory, give what they give
+/// side by side.
+TEST_F(FlashSm90, HeadsGibibytesApart) {
+  constexpr std::int64_t kHeadStride = (std::int64_t{1} << 30) + (1 << 20);
+  constexpr std::int64_t kBatchStride = (std::int64_t{1} << 31) + (1 << 20);
+  constexpr std::int64_t kPlace = 1 << 18;  // of q, k, v and o in a head's part
+  const Context context = subject.context();
+  const Tensor far(context, {kBatchStride + kHeadStride + 4 * kPlace}, DType::bf16);
+  for (const std::int64_t head_dim : kHeadDims) {
+    for (const bool causal : {false, true}) {
+      AttentionProblem p;
+      p.batch = p.num_heads = p.num_kv_heads = 2;
+      p.seq_len = 130;
+      p.kv_len = 200;
+      p.head_dim = head_dim;
+      p.dtype = DType::bf16;
+      p.causal = causal;
+      ASSERT_LE(p.kv_len * p.head_dim, kPlace);
+      const Operands near(p, context);
+      near.forward(subject.implementation());
+      const auto place = [&](int operand, std::int64_t batch, std::int64_t head) {
+        return far.data_as<std::uint16_t>() + batch * kBatchStride + head * kHeadStride + operand * kPlace;
+      };
+      const auto each_head = [&](const Tensor& tensor, int operand, const auto& body) {
+        const std::int64_t elements = tensor.elements() / 4;
+        for (int i = 0; i < 4; ++i) {
+          body(tensor.data_as<std::uint16_t>() + i * elements, place(operand, i / 2, i % 2), elements);
+        }
+      };
+      int operand = 0;
+      for (const Tensor* const tensor : {&near.q, &near.k, &near.v}) {
+        each_head(*tensor, operand++, [&](const void* from, void* to, std::int64_t elements) {
+          copy_bytes(to, far.device(), from, far.device(), static_cast<std::size_t>(2 * elements), context.stream);
+        });
+      }
+      each_head(near.o, 3, [&](const void* /*near*/, void* to, std::int64_t elements) {
+        fill_bytes(to, far.device(), 0xff, static_cast<std::size_t>(2 * elements), context.stream);
+      });
+      const Tensor lse(context, {4 * p.seq_len}, DType::fp32);
+      const auto view = [&](int which) { return Operand{place(which, 0, 0), kBatchStride, kHeadStride, p.head_dim}; };
+      static_cast<void>(subject.implementation().forward(
+          context, p, {as_const(view(0)), as_const(view(1)), as_const(view(2)), view(3), lse.data_as<float>()}, false));
+      ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+      each_head(near.o, 3, [&](const void* expected, const void* got, std::int64_t elements) {
+        EXPECT_EQ(copy_out(got, elements), copy_out(expected, elements)) << describe(p);
+      });
+      EXPECT_EQ(copy_out(lse.data(), 2 * p.lse_elements()), copy_out(near.lse.data(), 2 * p.lse_elements()));
+    }
+  }
 }
 
 /// Many launches in flight, none waiting for another's counter.

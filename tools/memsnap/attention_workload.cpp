@@ -101,26 +101,31 @@ class AttentionWorkload final : public Workload {
   Tensor q_, k_, v_;
 };
 
-}  // namespace
-
 void add_attention_options(harness::OptionTable& table) {
   // attn_bench's own, with a default that leaves one configuration; its presets and examples are sweeps.
   harness::OptionTable theirs("attn_bench", "");
+  harness::add_shared_options(theirs);
   attn_bench::add_options(theirs);
   for (harness::OptionSpec spec : theirs.specs()) {
-    // A training step is what is recorded: no serving.
-    if (spec.name == "--mode" || spec.group.starts_with("Serving")) continue;
+    const bool dtype = spec.name == "--dtype";
+    // A training step is what is recorded: no serving, but attn_bench asks for the mode.
+    if (spec.group.starts_with("Serving") || (!spec.row_option && !dtype)) continue;
+    spec.hidden |= spec.name == "--mode";
     if (spec.name == "--impl") spec.default_text = "flash";
-    spec.group = "Attention (--attention)";
+    spec.group = "Attention";
     spec.row_option = false;
     table.add(std::move(spec));
   }
+  table.add_examples({
+      "memsnap record --attention --impl naive --seq-len 4096 -o naive.pickle",
+      "memsnap record --attention --impl flash --heads 16 --d-model 1024 --dtype bf16 -o flash.pickle",
+  });
 }
 
 std::unique_ptr<Workload> make_attention_workload(const harness::OptionTable& table, const WorkloadSettings& settings) {
   harness::Settings of_sweep;
   of_sweep.device = settings.device;
-  of_sweep.dtypes = {settings.dtype};
+  of_sweep.dtypes = {parse_dtype(table.word("--dtype", harness::kDTypeWords)).value()};
   std::vector<attn_bench::Configuration> configurations = attn_bench::expand(table, of_sweep);
   if (configurations.size() != 1) {
     throw harness::UsageError(
@@ -129,5 +134,9 @@ std::unique_ptr<Workload> make_attention_workload(const harness::OptionTable& ta
   }
   return std::make_unique<AttentionWorkload>(std::move(configurations.front()), settings);
 }
+
+}  // namespace
+
+const WorkloadKind kAttentionWorkload = {add_attention_options, make_attention_workload};
 
 }  // namespace warpmeter::memsnap

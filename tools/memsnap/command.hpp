@@ -24,6 +24,9 @@ struct Command {
   std::size_t file_count;    ///< how many it takes
   void (*add_options)(harness::OptionTable& table);
   int (*run)(const CommandLine& line);
+  /// The form of the command that its arguments ask for, and takes out what only says so; null: there is one form.
+  /// Throws UsageError.
+  const Command& (*form)(std::vector<std::string>& arguments) = nullptr;
 };
 
 /// Splits a command's arguments into options with their values and the rest. After "--" everything is a file.

@@ -45,6 +45,7 @@ std::string help_text() {
       "  memsnap summary snapshot.pickle\n"
       "  memsnap timeline snapshot.pickle -o page.html\n"
       "  memsnap diff fp32.pickle bf16.pickle\n"
+      "  memsnap record --size small --mode train_step --precision bf16 -o small.pickle\n"
       "  memsnap record --attention --impl naive --seq-len 4096 -o naive.pickle\n";
   return text;
 }
@@ -63,7 +64,6 @@ OptionTable table_of(const Command& command) {
 
 int run_command(const Command& command, std::vector<std::string> arguments, harness::ProgressConsole& console) {
   OptionTable table = table_of(command);
-  // What attn_bench and e2e_bench mean by --attention is an implementation; alone it says what is recorded.
   SplitArguments split = split_arguments(table.specs(), arguments);
   std::vector<const char*> argv{"memsnap"};
   for (const std::string& option : split.options) argv.push_back(option.c_str());
@@ -99,7 +99,8 @@ int run(int argc, const char* const* argv, harness::ProgressConsole& console) {
       std::find_if(kCommands.begin(), kCommands.end(), [&](const Command* c) { return c->name == first; });
   if (found == kCommands.end()) throw UsageError("command", first, "there is none of that name", command_names());
   arguments.erase(arguments.begin());
-  return run_command(**found, std::move(arguments), console);
+  const Command& command = (*found)->form != nullptr ? (*found)->form(arguments) : **found;
+  return run_command(command, std::move(arguments), console);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -29,27 +30,13 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kMostEvents = 50'000'000;
 constexpr int kWarmup = 2;
 
-/// Options of a model, which attention does not have. They are parsed, so that what is missing can be said.
-constexpr std::array<std::string_view, 8> kModelOptions = {"--size",   "--context", "--vocab",     "--d-ff",
-                                                           "--layers", "--mode",    "--precision", "--structure"};
-
-void add_record_options(OptionTable& table) {
-  table.add({.name = "--attention",
-             .help = "Record one configuration of attn_bench, given by the options below.",
-             .example = "--attention",
-             .group = "What is recorded"});
-  for (const std::string_view name : kModelOptions) {
-    table.add({.name = std::string(name), .metavar = "VALUE", .group = "What is recorded", .hidden = true});
-  }
-  add_attention_options(table);
+/// What every recording takes, beside the options of what is recorded.
+void add_recording_options(OptionTable& table) {
   OptionTable shared("memsnap", "");
   harness::add_shared_options(shared);
   for (harness::OptionSpec spec : shared.specs()) {
     const auto is = [&](std::string_view name) { return spec.name == name; };
-    if (is("--dtype")) {
-      spec.group = "Attention (--attention)";
-      spec.row_option = false;
-    } else if (is("--warmup")) {
+    if (is("--warmup")) {
       spec.default_text = std::to_string(kWarmup);
       spec.help = "Steps before the recording starts.";
       spec.group = "Recording";
@@ -86,10 +73,17 @@ void add_record_options(OptionTable& table) {
              .example = "--overhead --steps 200",
              .group = group});
   add_output_options(table, "", ".pickle, .pkl or .json");
-  table.add_examples({
-      "memsnap record --attention --impl naive --seq-len 4096 -o naive.pickle",
-      "memsnap record --attention --impl flash --heads 16 --d-model 1024 --dtype bf16 -o flash.pickle",
-  });
+}
+
+void add_options(OptionTable& table, const WorkloadKind& kind) {
+  kind.add_options(table);
+  add_recording_options(table);
+}
+void add_model_options(OptionTable& table) {
+  add_options(table, kModelWorkload);
+}
+void add_attention_options(OptionTable& table) {
+  add_options(table, kAttentionWorkload);
 }
 
 std::vector<std::string> snapshot_outputs(const OptionTable& table) {
@@ -105,26 +99,20 @@ std::vector<std::string> snapshot_outputs(const OptionTable& table) {
   return outputs;
 }
 
-/// The workload that the options name. A model's is unavailable until the suite's model can be recorded.
-std::unique_ptr<Workload> make_workload(const OptionTable& table, const WorkloadSettings& settings) {
-  std::string_view of_model;
-  for (const std::string_view name : kModelOptions) {
-    if (of_model.empty() && table.given(name)) of_model = name;
+/// What the recorder knows beside the snapshot, as one further entry of it.
+void add_facts(reports::snapshot::Snapshot& snapshot, const Workload& workload, std::size_t peak) {
+  using reports::snapshot::Data;
+  reports::snapshot::DataDict facts;
+  const auto set = [&](const char* name, Data value) {
+    facts.keys.push_back({std::string(name)});
+    facts.values.push_back(std::move(value));
+  };
+  set("workload", {workload.describe()});
+  set("allocator_peak_bytes", {static_cast<std::int64_t>(peak)});
+  if (const std::size_t predicted = workload.predicted_peak(); predicted != 0) {
+    set("predicted_peak_bytes", {static_cast<std::int64_t>(predicted)});
   }
-  if (table.flag("--attention")) {
-    if (!of_model.empty()) {
-      throw UsageError(
-          fmt::format("--attention and {}: one is of an attention problem, the other of a model; "
-                      "accepted: one of them",
-                      of_model));
-    }
-    return make_attention_workload(table, settings);
-  }
-  if (!of_model.empty()) {
-    throw UsageError(
-        fmt::format("{}: unavailable: this build has no model to record; accepted: --attention", of_model));
-  }
-  throw UsageError("nothing to record; accepted: --attention and attn_bench's options");
+  snapshot.more.emplace_back(Data{std::string("recording")}, Data{std::move(facts)});
 }
 
 void write_outputs(const reports::snapshot::Snapshot& snapshot, const std::vector<std::string>& outputs) {
@@ -181,18 +169,17 @@ int measure_overhead(Workload& workload, const Context& context, std::int64_t st
   return print(text) ? 0 : 1;
 }
 
-int run_record(const CommandLine& line) {
+int record(const CommandLine& line, const WorkloadKind& kind) {
   const OptionTable& table = line.options;
   const std::vector<std::string> outputs = snapshot_outputs(table);
   const std::int64_t warmup = table.integer("--warmup", 0, 1'000'000);
   const std::int64_t steps = table.integer("--steps", 1, 100'000);
   const auto most_events = static_cast<std::size_t>(table.integer("--max-events", 1, kMostEvents));
   WorkloadSettings settings;
-  settings.dtype = parse_dtype(table.word("--dtype", harness::kDTypeWords)).value();
   settings.seed = static_cast<std::uint64_t>(table.integer("--seed", 0, std::numeric_limits<std::int64_t>::max()));
   const std::uint64_t limit = table.has("--memory-limit") ? table.size("--memory-limit") : 0;
   settings.device = harness::read_device(table);
-  std::unique_ptr<Workload> named = make_workload(table, settings);
+  std::unique_ptr<Workload> named = kind.make(table, settings);
   if (const std::string reason = named->unsupported(); !reason.empty()) {
     throw UsageError(fmt::format("nothing to record: {}", reason));
   }
@@ -237,14 +224,20 @@ int run_record(const CommandLine& line) {
   }
   allocator.stop_history();
   allocator.on_out_of_memory({});
-  const auto snapshot = harness::take_snapshot(allocator);
+  auto snapshot = harness::take_snapshot(allocator);
   const auto device = static_cast<std::size_t>(snapshot.traces.size() - 1);
   const auto replayed = reports::snapshot::replay(snapshot, device);
   const std::size_t peak = allocator.stats().peak.allocated;
   const bool whole = allocator.history().dropped == 0;
+  add_facts(snapshot, *workload, peak);
   write_outputs(snapshot, outputs);
-  line.console.line(fmt::format("{}: {} events, peak {} allocated, {} reserved; wrote {}", workload->describe(),
-                                snapshot.traces[device].size(), harness::format_size(peak),
+  std::string predicted;
+  if (const std::size_t bytes = workload->predicted_peak(); bytes != 0) {
+    predicted = fmt::format(" (predicted {}, {:+.2f}%)", harness::format_size(bytes),
+                            100 * (static_cast<double>(bytes) / static_cast<double>(peak) - 1));
+  }
+  line.console.line(fmt::format("{}: {} events, peak {} allocated{}, {} reserved; wrote {}", workload->describe(),
+                                snapshot.traces[device].size(), harness::format_size(peak), predicted,
                                 harness::format_size(replayed.reserved_peak), listed(outputs)));
   if (!whole) {
     line.console.warning(
@@ -255,9 +248,53 @@ int run_record(const CommandLine& line) {
   return 0;
 }
 
+int record_model(const CommandLine& line) {
+  return record(line, kModelWorkload);
+}
+int record_attention(const CommandLine& line) {
+  return record(line, kAttentionWorkload);
+}
+
+constexpr Command kRecordAttention = {
+    "record --attention",  "-o FILE",       "one attention problem of attn_bench, warmed up, as a snapshot", 0,
+    add_attention_options, record_attention};
+
+/// e2e_bench's --attention has a value: which implementation the model uses. --attention without one asks for an
+/// attention problem instead of a model, with attn_bench's options.
+const Command& form(std::vector<std::string>& arguments) {
+  bool attention = false;
+  for (std::size_t i = 0; i < arguments.size() && !attention; ++i) {
+    attention = arguments[i] == "--attention" && (i + 1 == arguments.size() || arguments[i + 1].starts_with("-"));
+    if (attention) arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  // An option of the other form is no typing error.
+  OptionTable own("", ""), other("", "");
+  add_options(own, attention ? kAttentionWorkload : kModelWorkload);
+  add_options(other, attention ? kModelWorkload : kAttentionWorkload);
+  const auto has = [](const OptionTable& table, std::string_view name) {
+    return std::any_of(table.specs().begin(), table.specs().end(), [&](const harness::OptionSpec& spec) {
+      return !spec.hidden && (spec.name == name || spec.negation == name);
+    });
+  };
+  for (const std::string& argument : arguments) {
+    const std::string name = argument.substr(0, argument.find('='));
+    if (!name.starts_with("--") || has(own, name) || !has(other, name)) continue;
+    throw UsageError(
+        attention ? fmt::format("{}: not with --attention, which without a value asks for an attention problem; "
+                                "accepted: a model's options, or attn_bench's with --attention",
+                                name)
+                  : fmt::format("{}: of an attention problem, not of a model; accepted: attn_bench's options with "
+                                "--attention, which then has no value (--impl names the implementation)",
+                                name));
+  }
+  return attention ? kRecordAttention : kRecord;
+}
+
 }  // namespace
 
-const Command kRecord = {"record", "-o FILE",          "one configuration of attention, warmed up, as a snapshot",
-                         0,        add_record_options, run_record};
+const Command kRecord = {
+    "record", "-o FILE",         "a model (or, with --attention, an attention problem), warmed up, as a snapshot",
+    0,        add_model_options, record_model,
+    form};
 
 }  // namespace warpmeter::memsnap

@@ -4,8 +4,6 @@
 #include <string>
 
 #include "kernels/runtime/context.hpp"
-#include "kernels/runtime/dtype.hpp"
-#include "reports/model.hpp"
 #include "tools/harness/option_table.hpp"
 
 namespace warpmeter::memsnap {
@@ -18,7 +16,7 @@ class Workload {
   [[nodiscard]] virtual std::string describe() const = 0;  ///< "naive fp32 batch 8 ..."
   /// Why it cannot run here; empty: it can.
   [[nodiscard]] virtual std::string unsupported() const { return ""; }
-  /// Bytes allocated at once at most, for --dry-run like decisions; 0: not known.
+  /// Bytes allocated at once at most, by an account made without running; 0: not known.
   [[nodiscard]] virtual std::size_t predicted_peak() const { return 0; }
   /// Allocates what stays: operands, or parameters, gradients and optimizer state. Throws OutOfMemory.
   virtual void prepare(const Context& context) = 0;
@@ -28,13 +26,18 @@ class Workload {
 
 struct WorkloadSettings {
   Device device;
-  DType dtype = DType::fp32;
   std::uint64_t seed = 0;
 };
 
-/// One configuration of attn_bench's options. Throws UsageError when they leave more than one.
-void add_attention_options(harness::OptionTable& table);
-[[nodiscard]] std::unique_ptr<Workload> make_attention_workload(const harness::OptionTable& table,
-                                                                const WorkloadSettings& settings);
+/// A kind of workload, from options. make() throws UsageError, also when the options leave more than one.
+struct WorkloadKind {
+  void (*add_options)(harness::OptionTable& table);
+  std::unique_ptr<Workload> (*make)(const harness::OptionTable& table, const WorkloadSettings& settings);
+};
+
+/// A model of e2e_bench's options: a forward, forward and backward, or a whole training step.
+extern const WorkloadKind kModelWorkload;
+/// One configuration of attn_bench's options: forward and backward.
+extern const WorkloadKind kAttentionWorkload;
 
 }  // namespace warpmeter::memsnap

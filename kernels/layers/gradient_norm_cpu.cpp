@@ -9,33 +9,31 @@ namespace warpmeter::layers::cpu {
 
 namespace {
 
-constexpr std::int64_t kPiece = 1 << 16;
-
-std::int64_t pieces(std::int64_t count) {
-  return (count + kPiece - 1) / kPiece;
-}
+constexpr std::int64_t kPiece = 1 << 16;  // that one thread scales
 
 }  // namespace
 
 std::size_t workspace_bytes(const GradientNorm& a) {
-  std::int64_t sums = 0;
-  for (const GradientTensor& tensor : a.gradients) sums += pieces(tensor.count);
-  return static_cast<std::size_t>(sums) * sizeof(double);
+  return static_cast<std::size_t>(a.squares().pieces()) * sizeof(double);
 }
 
-void gradient_norm(const Context&, const GradientNorm& a) {
+void square_sums(const Context&, const SquareSums& a) {
   const detail::RowKernels& kernels = detail::row_kernels(a.dtype);
   const std::size_t bytes = size_of(a.dtype);
-  auto* sums = static_cast<double*>(a.workspace);
-  std::int64_t used = 0;
+  double* sums = a.sums;
   for (const GradientTensor& tensor : a.gradients) {
-    detail::over_pieces(tensor.count, kPiece, [&](std::int64_t begin, std::int64_t count) {
-      sums[used + begin / kPiece] = kernels.square_sum(detail::at(tensor.data, begin, bytes), count);
+    detail::over_pieces(tensor.count, kSquaresPiece, [&](std::int64_t begin, std::int64_t count) {
+      sums[begin / kSquaresPiece] = kernels.square_sum(detail::at(tensor.data, begin, bytes), count);
     });
-    used += pieces(tensor.count);
+    sums += (tensor.count + kSquaresPiece - 1) / kSquaresPiece;
   }
+}
+
+void gradient_norm(const Context& context, const GradientNorm& a) {
+  if (!a.squared) cpu::square_sums(context, a.squares());
+  const auto* sums = static_cast<const double*>(a.workspace);
   double total = 0;
-  for (std::int64_t i = 0; i < used; ++i) total += sums[i];
+  for (std::int64_t i = 0; i < a.squares().pieces(); ++i) total += sums[i];
   StepState& state = *a.state;
   state.overflow = std::isfinite(total) ? 0 : 1;
   state.gradient_norm = static_cast<float>(std::sqrt(total)) / state.loss_scale;

@@ -78,23 +78,25 @@ Gradient entry(const GradientTensor& tensor) {
 }  // namespace
 
 std::size_t workspace_bytes(const GradientNorm& a) {
-  std::int64_t chunks = 0;
-  for (const GradientTensor& tensor : a.gradients) chunks += divide_up(tensor.count, kChunk);
-  return static_cast<std::size_t>(chunks) * sizeof(double);
+  return static_cast<std::size_t>(a.squares().pieces()) * sizeof(double);
+}
+
+void square_sums(const Context& context, const SquareSums& a) {
+  static_assert(kChunk == kSquaresPiece, "a block leaves one sum");
+  const DeviceGuard guard(context.device());
+  for_storage(a.dtype, [&](auto type) {
+    for_lists<Gradient>(a.gradients, entry, [&](const TensorList<Gradient>& list, std::int64_t before) {
+      square_kernel<decltype(type)><<<grid_of(list.chunks()), kThreads, 0, stream_of(context)>>>(list, a.sums + before);
+      check_launch();
+    });
+  });
 }
 
 void gradient_norm(const Context& context, const GradientNorm& a) {
+  if (!a.squared) cuda::square_sums(context, a.squares());
   const DeviceGuard guard(context.device());
-  auto* sums = static_cast<double*>(a.workspace);
-  std::int64_t chunks = 0;
-  for_storage(a.dtype, [&](auto type) {
-    for_lists<Gradient>(a.gradients, entry, [&](const TensorList<Gradient>& list, std::int64_t before) {
-      square_kernel<decltype(type)><<<grid_of(list.chunks()), kThreads, 0, stream_of(context)>>>(list, sums + before);
-      check_launch();
-      chunks = before + list.chunks();
-    });
-  });
-  decide_kernel<<<1, kLastThreads, 0, stream_of(context)>>>(sums, chunks, a.max_norm, a.state);
+  decide_kernel<<<1, kLastThreads, 0, stream_of(context)>>>(static_cast<const double*>(a.workspace),
+                                                            a.squares().pieces(), a.max_norm, a.state);
   check_launch();
 }
 

@@ -47,7 +47,7 @@ struct MatmulProblem {
 /// algorithm chosen for each problem). One for a model; not for several threads at once.
 ///
 /// CUDA: cuBLASLt. The first call of a problem times its heuristics' candidates on the given operands, outside stream
-/// capture, and remembers the fastest (accumulate: the choice of the same problem without it, else the first
+/// capture and with the device to itself, and remembers the fastest (accumulate: the choice of the same problem without it, else the first
 /// candidate); a call under capture takes the first candidate when nothing is remembered. fp32 products are fp32
 /// throughout. CPU: tiles over parallel_for() to single-threaded BLAS calls; 16-bit operands widened to fp32 tile by
 /// tile, sums fp32, rounded once. The same call gives the same bits on every run of a process.
@@ -58,6 +58,9 @@ class Matmul {
   virtual void multiply(const MatmulProblem& problem, const void* a, const void* b, void* c) = 0;
   /// What would run, for reports: "openblas", or the algorithm remembered.
   [[nodiscard]] virtual std::string kernel(const MatmulProblem& problem) const = 0;
+  /// Another for a second stream of the same device, with a workspace of its own from `context` and everything
+  /// remembered in common. This one must outlive it, and all of them belong to one thread. Throws OutOfMemory.
+  [[nodiscard]] virtual std::unique_ptr<Matmul> beside(const Context& context) = 0;
 };
 
 struct MatmulOptions {

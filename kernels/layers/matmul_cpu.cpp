@@ -54,6 +54,8 @@ void sgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
 
 class CpuMatmul : public Matmul {
  public:
+  [[nodiscard]] std::unique_ptr<Matmul> beside(const Context&) override { return std::make_unique<CpuMatmul>(); }
+
   void multiply(const MatmulProblem& problem, const void* a, const void* b, void* c) override {
     WM_CHECK(problem.dtype == DType::fp32 || is_16bit(problem.dtype), "the CPU multiplies fp32, bf16 and fp16");
     WM_CHECK(problem.m >= 0 && problem.n >= 0 && problem.k >= 1, "a product needs an inner dimension");

@@ -32,7 +32,7 @@ namespace warpmeter::layers::cuda {
 namespace {
 
 constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what NVIDIA recommends for Hopper
-constexpr int kCandidates = 16;
+constexpr int kCandidates = 32;
 constexpr double kWantedMs = 0.25;  // a graph of a candidate's calls runs about as long,
 constexpr int kLeastCalls = 2, kMostCalls = 20;
 constexpr int kRounds = 3;             // and so often; the shortest counts
@@ -254,20 +254,49 @@ class Trial {
   }
 };
 
-class CudaMatmul final : public Matmul {
+struct Plan {
+  Product product;
+  cublasLtMatmulAlgo_t algorithm;
+};
+
+/// What all of a family's products share: the library's handle, which no stream belongs to, and what is remembered.
+class Library {
  public:
-  CudaMatmul(const Context& context, MatmulOptions options) : context_(context), options_(options) {
-    const DeviceGuard guard(context.device());
-    const CategoryScope category("workspace");
-    workspace_ = Buffer(context, kWorkspace);
+  explicit Library(CachingAllocator& allocator) : allocator_(allocator) {
     std::size_t before = 0, after = 0, total = 0;
     WM_CUDA_CHECK(cudaMemGetInfo(&before, &total));
     WM_CUBLASLT_CHECK(cublasLtCreate(handle_.put()));
     WM_CUDA_CHECK(cudaMemGetInfo(&after, &total));
     if (after < before) external_ = static_cast<std::ptrdiff_t>(before - after);
-    context.allocator->add_external(external_);
+    allocator_.add_external(external_);
   }
-  ~CudaMatmul() override { context_.allocator->add_external(-external_); }
+  ~Library() { allocator_.add_external(-external_); }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  [[nodiscard]] cublasLtHandle_t handle() const { return handle_.get(); }
+  std::unordered_map<Key, Plan, KeyHash> plans;
+
+ private:
+  CachingAllocator& allocator_;
+  LtHandle handle_;
+  std::ptrdiff_t external_ = 0;
+};
+
+class CudaMatmul final : public Matmul {
+ public:
+  CudaMatmul(const Context& context, MatmulOptions options, std::shared_ptr<Library> library = nullptr)
+      : context_(context), options_(options), library_(std::move(library)) {
+    const DeviceGuard guard(context.device());
+    const CategoryScope category("workspace");
+    workspace_ = Buffer(context, kWorkspace);
+    if (!library_) library_ = std::make_shared<Library>(*context.allocator);
+  }
+
+  [[nodiscard]] std::unique_ptr<Matmul> beside(const Context& context) override {
+    WM_CHECK(context.device() == context_.device(), "what products remember holds for one device");
+    return std::make_unique<CudaMatmul>(context, options_, library_);
+  }
 
   void multiply(const MatmulProblem& problem, const void* a, const void* b, void* c) override {
     WM_CHECK(problem.dtype == DType::fp32 || problem.dtype == DType::tf32 || is_16bit(problem.dtype),
@@ -277,32 +306,25 @@ class CudaMatmul final : public Matmul {
     if (problem.m == 0 || problem.n == 0) return;
     const DeviceGuard guard(context_.device());
     const Key key{problem, {alignment_of(a), alignment_of(b), alignment_of(c)}};
-    auto found = plans_.find(key);
-    if (found == plans_.end()) found = plans_.emplace(key, make_plan(key, a, b, c)).first;
+    auto found = library_->plans.find(key);
+    if (found == library_->plans.end()) found = library_->plans.emplace(key, make_plan(key, a, b, c)).first;
     const Plan& plan = found->second;
-    check(plan.product.enqueue(handle_.get(), plan.algorithm, problem.accumulate, a, b, c, workspace_.data(), stream()),
+    check(plan.product.enqueue(library_->handle(), plan.algorithm, problem.accumulate, a, b, c, workspace_.data(), stream()),
           "cublasLtMatmul");
   }
 
   [[nodiscard]] std::string kernel(const MatmulProblem& problem) const override {
-    for (const auto& [key, plan] : plans_) {
+    for (const auto& [key, plan] : library_->plans) {
       if (key.problem == problem) return describe(plan.algorithm);
     }
     return "cublaslt";
   }
 
  private:
-  struct Plan {
-    Product product;
-    cublasLtMatmulAlgo_t algorithm;
-  };
-
   Context context_;
   MatmulOptions options_;
   Buffer workspace_;
-  LtHandle handle_;
-  std::ptrdiff_t external_ = 0;
-  std::unordered_map<Key, Plan, KeyHash> plans_;
+  std::shared_ptr<Library> library_;
 
   [[nodiscard]] cudaStream_t stream() const { return static_cast<cudaStream_t>(context_.stream.handle); }
 
@@ -317,12 +339,12 @@ class CudaMatmul final : public Matmul {
     if (key.problem.accumulate) {
       Key plain = key;
       plain.problem.accumulate = false;
-      if (const auto found = plans_.find(plain); found != plans_.end()) {
+      if (const auto found = library_->plans.find(plain); found != library_->plans.end()) {
         return {std::move(product), found->second.algorithm};
       }
     }
     const bool try_all = options_.try_candidates && !key.problem.accumulate && !capturing();
-    const auto algorithms = product.candidates(handle_.get(), key, try_all ? kCandidates : 1);
+    const auto algorithms = product.candidates(library_->handle(), key, try_all ? kCandidates : 1);
     if (algorithms.empty()) {
       const MatmulProblem& p = key.problem;
       throw DeviceError("cuBLASLt has no algorithm for a product of " + std::to_string(p.m) + " x " +
@@ -336,13 +358,13 @@ class CudaMatmul final : public Matmul {
   /// The index of the candidate that takes the least time.
   [[nodiscard]] std::size_t fastest(const Product& product, const std::vector<cublasLtMatmulAlgo_t>& algorithms,
                                     const void* a, const void* b, void* c) const {
-    synchronize(context_.stream);  // operands are there, and nothing else runs
+    WM_CUDA_CHECK(cudaDeviceSynchronize());  // operands are there, and nothing else runs, in no stream
     Trial trial;
     double best = std::numeric_limits<double>::infinity();
     std::size_t chosen = 0;
     for (std::size_t i = 0; i < algorithms.size(); ++i) {
       const auto work = [&](cudaStream_t stream) {
-        return product.enqueue(handle_.get(), algorithms[i], false, a, b, c, workspace_.data(), stream);
+        return product.enqueue(library_->handle(), algorithms[i], false, a, b, c, workspace_.data(), stream);
       };
       // The first call loads the kernel.
       if (work(trial.stream()) != CUBLAS_STATUS_SUCCESS) {

@@ -1,6 +1,7 @@
 #include "kernels/transformer/executor.hpp"
 
 #include <array>
+#include <utility>
 
 namespace warpmeter::transformer {
 
@@ -10,16 +11,46 @@ std::string_view name(OperationKind kind) noexcept {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-void Executor::matmul(std::string_view name, const layers::MatmulProblem& problem, const void* a, const void* b,
-                      void* c) {
+Operation Executor::product(std::string_view name, const layers::MatmulProblem& problem) const {
   ComputePath path = ComputePath::fp32;
   // The CPU widens 16-bit operands and multiplies fp32.
   if (memory_->context().device().is_cuda()) {
     if (is_16bit(problem.dtype)) path = ComputePath::half;
     if (problem.dtype == DType::tf32) path = ComputePath::tf32;
   }
-  run({name, OperationKind::matmul, problem.flops(), problem.bytes(), path, layer_, problem.out_dtype},
-      [&] { matmul_->multiply(problem, a, b, c); });
+  return {name, OperationKind::matmul, problem.flops(), problem.bytes(), path, layer_, problem.out_dtype};
+}
+
+void Executor::matmul(std::string_view name, const layers::MatmulProblem& problem, const void* a, const void* b,
+                      void* c) {
+  run(product(name, problem), [&] { matmul_->multiply(problem, a, b, c); });
+}
+
+bool Executor::fork() {
+  if (side_ == nullptr || (sink_ != nullptr && sink_->one_by_one())) return false;
+  side_->fork();
+  return true;
+}
+
+void Executor::matmul_aside(std::string_view name, const layers::MatmulProblem& problem, const void* a, const void* b,
+                            void* c) {
+  run(product(name, problem), [&] { (fork() ? side_->matmul() : *matmul_).multiply(problem, a, b, c); });
+}
+
+Array Executor::made_anew(std::string_view what, Array used) {
+  if (!side_by_side_) return used;
+  Array fresh(*memory_, what, used.count(), used.dtype(), MemoryKind::activations);
+  kept_.push_back(std::move(used));
+  return fresh;
+}
+
+void Executor::keep(Array used) {
+  if (side_by_side_) kept_.push_back(std::move(used));
+}
+
+void Executor::join() {
+  if (side_ != nullptr) side_->join();
+  kept_.clear();
 }
 
 AttentionState Executor::attention_forward(const attention::Implementation& implementation,
@@ -30,7 +61,11 @@ AttentionState Executor::attention_forward(const attention::Implementation& impl
   memory_->add_for_a_moment(MemoryKind::workspace, plan.forward_peak);
   run({"ATTENTION", OperationKind::attention, problem.forward_flops(), problem.forward_bytes(),
        implementation.compute_path(problem, attention::Pass::forward), layer_, storage_of(problem.dtype)},
-      [&] { state.saved = implementation.forward(memory_->context(), problem, arguments, for_backward); });
+      [&] {
+        // As in a recording of attention alone: what is not thrown away at once stays for the backward.
+        const CategoryScope category(name(for_backward ? MemoryKind::activations : MemoryKind::workspace));
+        state.saved = implementation.forward(memory_->context(), problem, arguments, for_backward);
+      });
   if (plan.saved != 0) state.charge = Charge(*memory_, MemoryKind::activations, plan.saved);
   return state;
 }
@@ -42,7 +77,10 @@ void Executor::attention_backward(const attention::Implementation& implementatio
   memory_->add_for_a_moment(MemoryKind::workspace, plan.backward_peak - plan.saved);
   run({"ATTENTION_BWD", OperationKind::attention, problem.backward_flops(), problem.backward_bytes(),
        implementation.compute_path(problem, attention::Pass::backward), layer_, storage_of(problem.dtype)},
-      [&] { implementation.backward(memory_->context(), problem, arguments, state.saved.get()); });
+      [&] {
+        const CategoryScope category(name(MemoryKind::workspace));
+        implementation.backward(memory_->context(), problem, arguments, state.saved.get());
+      });
 }
 
 }  // namespace warpmeter::transformer

@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "kernels/attention/implementation.hpp"
 #include "kernels/layers/matmul.hpp"
 #include "kernels/runtime/annotate.hpp"
 #include "kernels/runtime/compute_path.hpp"
 #include "kernels/transformer/memory.hpp"
+#include "kernels/transformer/side_lane.hpp"
 
 namespace warpmeter::transformer {
 
@@ -51,6 +53,9 @@ template <class Arguments>
     || requires {
       arguments.max_norm;
     }
+    || requires {
+      arguments.sums;
+    }
     || (
            requires { arguments.out; } && requires { arguments.logits; });
     return kReads ? DType::fp32 : arguments.dtype;
@@ -63,6 +68,8 @@ template <class Arguments>
 class OperationSink {
  public:
   virtual ~OperationSink() = default;
+  /// Whether operations must follow one another in the main stream while this is told of them, as to be timed.
+  [[nodiscard]] virtual bool one_by_one() const { return true; }
   virtual void begin(const Operation& operation) = 0;
   virtual void end(const Operation& operation) = 0;
 };
@@ -74,10 +81,16 @@ struct AttentionState {
 };
 
 /// Runs a model's operations: each in an NVTX range, told to the sink, accounted, and left undone in a planning memory.
+///
+/// Where it works side by side, what is given to the `aside` methods may run beside the main stream until join(). What
+/// such work reads must stay as it is until then: made_anew() gives room for a value that would have taken the place of
+/// one, and keep() holds on to arrays. Elsewhere those two reuse and give back at once, and aside is the main stream.
 class Executor {
  public:
-  /// `matmul` may be null in a planning memory. All are borrowed.
-  Executor(Memory& memory, layers::Matmul* matmul) : memory_(&memory), matmul_(matmul) {}
+  /// `matmul` may be null in a planning memory, `side` anywhere. `side_by_side`: that there is one, or in a planning
+  /// memory would be. All are borrowed.
+  Executor(Memory& memory, layers::Matmul* matmul, bool side_by_side = false, SideLane* side = nullptr)
+      : memory_(&memory), matmul_(matmul), side_(side), side_by_side_(side_by_side) {}
 
   [[nodiscard]] Memory& memory() const { return *memory_; }
   void set_sink(OperationSink* sink) { sink_ = sink; }
@@ -95,12 +108,31 @@ class Executor {
   void apply_with_workspace(std::string_view name, OperationKind kind,
                             void (*function)(const Context&, const Arguments&), Arguments arguments) {
     const auto bytes = static_cast<std::int64_t>(workspace_bytes(memory_->context().device(), arguments));
-    const Array workspace(*memory_, "workspace", bytes, DType::uint8, MemoryKind::workspace);
+    const Array workspace(*memory_, {"workspace", name}, bytes, DType::uint8, MemoryKind::workspace);
     arguments.workspace = workspace.data();
     apply(name, kind, function, arguments);
   }
 
   void matmul(std::string_view name, const layers::MatmulProblem& problem, const void* a, const void* b, void* c);
+
+  void matmul_aside(std::string_view name, const layers::MatmulProblem& problem, const void* a, const void* b, void* c);
+  /// Where work that has just been put aside is.
+  [[nodiscard]] StreamView aside_stream() const {
+    const bool beside = side_ != nullptr && (sink_ == nullptr || !sink_->one_by_one());
+    return beside ? side_->context().stream : memory_->context().stream;
+  }
+  /// In the side lane's own order: after what was put aside before it.
+  template <class Arguments>
+  void apply_aside(std::string_view name, OperationKind kind, void (*function)(const Context&, const Arguments&),
+                   const Arguments& arguments) {
+    run({name, kind, arguments.flops(), arguments.bytes(), ComputePath::fp32, layer_, result_type(arguments)},
+        [&] { function(fork() ? side_->context() : memory_->context(), arguments); });
+  }
+  /// An array like `used`, whose value is no longer needed but by what is aside: `used` itself where nothing can be.
+  [[nodiscard]] Array made_anew(std::string_view what, Array used);
+  void keep(Array used);
+  /// Nothing is aside any more, for the main stream's further work, and what was kept goes.
+  void join();
 
   [[nodiscard]] AttentionState attention_forward(const attention::Implementation& implementation,
                                                  const attention::AttentionProblem& problem,
@@ -121,8 +153,15 @@ class Executor {
  private:
   Memory* memory_;
   layers::Matmul* matmul_;
+  SideLane* side_;
+  bool side_by_side_;
+  std::vector<Array> kept_;
   OperationSink* sink_ = nullptr;
   std::int64_t layer_ = -1;
+
+  /// True when work is to go aside now, which then follows all that the main stream has.
+  [[nodiscard]] bool fork();
+  [[nodiscard]] Operation product(std::string_view name, const layers::MatmulProblem& problem) const;
 };
 
 }  // namespace warpmeter::transformer

@@ -11,7 +11,6 @@ using attention::ConstOperand;
 using attention::Operand;
 using layers::linear_forward;
 using layers::linear_input_gradient;
-using layers::linear_weight_gradient;
 
 /// The third part `index` (q, k, v) of a packed array.
 Operand part(const BlockContext& c, const Array& qkv, std::int64_t index) {
@@ -45,19 +44,19 @@ class FusedBlock final : public Block {
     Memory& memory = executor.memory();
     const std::int64_t rows = c.rows(), width = c.config.d_model, inner = c.config.d_ff;
     const DType type = c.precision.activation, compute = c.precision.compute;
-    const auto array = [&](std::string_view what, std::int64_t count) {
-      return Array(memory, what, count, type, MemoryKind::activations);
+    const auto array = [&](const ArrayName& name, std::int64_t count) {
+      return Array(memory, name, count, type, MemoryKind::activations);
     };
     const bool all = keep == Keep::everything;
 
     NormedResidual first = norm_stream(executor, c, "NORM1", c.weight(places.norm1), stream);
-    Array qkv = array("q, k, v", rows * 3 * width);
+    Array qkv = array({"q, k, v", "QKV_MATMUL"}, rows * 3 * width);
     executor.matmul("QKV_MATMUL", linear_forward(rows, width, 3 * width, compute, type), first.normed.data(),
                     c.weight(places.wq), qkv.data());
     if (!all) first.normed.reset();
     rotate(executor, c, qkv, false);
-    Array attended = array("attention output", rows * width);
-    Array lse(memory, "log-sum-exp", rows * c.config.heads, DType::fp32, MemoryKind::activations);
+    Array attended = array({"attention output", "ATTENTION"}, rows * width);
+    Array lse(memory, {"log-sum-exp", "ATTENTION"}, rows * c.config.heads, DType::fp32, MemoryKind::activations);
     const attention::ForwardArguments operands{as_const(part(c, qkv, 0)), as_const(part(c, qkv, 1)),
                                                as_const(part(c, qkv, 2)), heads_of(c, attended), lse.as<float>()};
     AttentionState attention = executor.attention_forward(*c.attention, c.attention_problem(), operands, all);
@@ -65,7 +64,7 @@ class FusedBlock final : public Block {
       qkv.reset();
       lse.reset();
     }
-    stream.current = array("projected attention", rows * width);
+    stream.current = array({"projected attention", "OUTPUT_MATMUL"}, rows * width);
     executor.matmul("OUTPUT_MATMUL", linear_forward(rows, width, width, compute, type), attended.data(),
                     c.weight(places.wo), stream.current.data());
     if (!all) attended.reset();
@@ -78,12 +77,12 @@ class FusedBlock final : public Block {
       state.input = std::move(first.residual);
     }
 
-    Array gate_up = array("gate, up", rows * 2 * inner);
+    Array gate_up = array({"gate, up", "FFN_W13_MATMUL"}, rows * 2 * inner);
     executor.matmul("FFN_W13_MATMUL", linear_forward(rows, width, 2 * inner, compute, type), second.normed.data(),
                     c.weight(places.w1), gate_up.data());
     if (!all) second.normed.reset();
     if (!only_for_backward) {
-      const Array hidden = array("hidden", rows * inner);
+      const Array hidden = array({"hidden", "SWIGLU"}, rows * inner);
       executor.apply("SWIGLU", OperationKind::elementwise, layers::swiglu_forward,
                      layers::SwigluForward{.rows = rows,
                                            .width = inner,
@@ -93,7 +92,7 @@ class FusedBlock final : public Block {
                                            .in_stride = 2 * inner,
                                            .out = hidden.data()});
       if (!all) gate_up.reset();
-      stream.current = array("block output", rows * width);
+      stream.current = array({"block output", "FFN_W2_MATMUL"}, rows * width);
       executor.matmul("FFN_W2_MATMUL", linear_forward(rows, inner, width, compute, type), hidden.data(),
                       c.weight(places.w2), stream.current.data());
       stream.has_base = true;
@@ -119,14 +118,14 @@ class FusedBlock final : public Block {
                 BlockState& state) const override {
     Memory& memory = executor.memory();
     const std::int64_t rows = c.rows(), width = c.config.d_model, inner = c.config.d_ff;
-    const DType type = c.precision.activation, compute = c.precision.compute, kept = c.precision.gradient;
-    const auto array = [&](std::string_view what, std::int64_t count) {
-      return Array(memory, what, count, type, MemoryKind::activations);
+    const DType type = c.precision.activation, compute = c.precision.compute;
+    const auto array = [&](const ArrayName& name, std::int64_t count) {
+      return Array(memory, name, count, type, MemoryKind::activations);
     };
 
     {
       // The gradient of SwiGLU's output; then, in its place, that output again.
-      const Array hidden = array("d hidden, hidden", rows * inner);
+      Array hidden = array({"d hidden, hidden", "FFN_W2_BWD_INPUT_MATMUL"}, rows * inner);
       executor.matmul("FFN_W2_BWD_INPUT_MATMUL", linear_input_gradient(rows, inner, width, compute, type),
                       gradient.data(), c.weight(places.w2), hidden.data());
       executor.apply("SWIGLU_BWD", OperationKind::elementwise, layers::swiglu_backward,
@@ -141,26 +140,29 @@ class FusedBlock final : public Block {
                                             .d_up = state.gate_up.at(inner),
                                             .d_stride = 2 * inner,
                                             .out = hidden.data()});
-      executor.matmul("FFN_W2_BWD_WEIGHT_MATMUL", linear_weight_gradient(rows, inner, width, compute, kept, false),
-                      gradient.data(), hidden.data(), c.gradient(places.w2));
+      weight_gradient(executor, c, "FFN_W2_BWD_WEIGHT_MATMUL", {places.w2}, inner, width, gradient.data(),
+                      hidden.data());
+      executor.keep(std::move(hidden));
     }
-    executor.matmul("FFN_W13_BWD_WEIGHT_MATMUL", linear_weight_gradient(rows, width, 2 * inner, compute, kept, false),
-                    state.gate_up.data(), state.normed2.data(), c.gradient(places.w1));
-    // normed2 is used up: its gradient takes its place.
-    executor.matmul("FFN_W13_BWD_INPUT_MATMUL", linear_input_gradient(rows, width, 2 * inner, compute, type),
-                    state.gate_up.data(), c.weight(places.w1), state.normed2.data());
-    state.gate_up.reset();
-    norm_backward(executor, c, "NORM2_BWD", places.norm2, state.middle, state.inv_rms2, state.normed2, gradient);
-    state.middle.reset();
-    state.normed2.reset();
+    weight_gradient(executor, c, "FFN_W13_BWD_WEIGHT_MATMUL", {places.w1, places.w3}, width, 2 * inner,
+                    state.gate_up.data(), state.normed2.data());
+    {
+      // normed2 is used up: its gradient takes its place.
+      const Array d_normed = executor.made_anew("d normed residual", std::move(state.normed2));
+      executor.matmul("FFN_W13_BWD_INPUT_MATMUL", linear_input_gradient(rows, width, 2 * inner, compute, type),
+                      state.gate_up.data(), c.weight(places.w1), d_normed.data());
+      executor.keep(std::move(state.gate_up));
+      norm_backward(executor, c, "NORM2_BWD", places.norm2, state.middle, state.inv_rms2, d_normed, gradient);
+      state.middle.reset();
+    }
 
     {
-      Array d_attended = array("d attention output", rows * width);
+      Array d_attended = array({"d attention output", "OUTPUT_BWD_INPUT_MATMUL"}, rows * width);
       executor.matmul("OUTPUT_BWD_INPUT_MATMUL", linear_input_gradient(rows, width, width, compute, type),
                       gradient.data(), c.weight(places.wo), d_attended.data());
-      executor.matmul("OUTPUT_BWD_WEIGHT_MATMUL", linear_weight_gradient(rows, width, width, compute, kept, false),
-                      gradient.data(), state.attended.data(), c.gradient(places.wo));
-      const Array d_qkv = array("d q, k, v", rows * 3 * width);
+      weight_gradient(executor, c, "OUTPUT_BWD_WEIGHT_MATMUL", {places.wo}, width, width, gradient.data(),
+                      state.attended.data());
+      Array d_qkv = array({"d q, k, v", "ATTENTION_BWD"}, rows * 3 * width);
       const attention::BackwardArguments operands{as_const(part(c, state.qkv, 0)),
                                                   as_const(part(c, state.qkv, 1)),
                                                   as_const(part(c, state.qkv, 2)),
@@ -173,34 +175,40 @@ class FusedBlock final : public Block {
       executor.attention_backward(*c.attention, c.attention_problem(), operands, state.attention);
       state.attention = AttentionState();
       state.qkv.reset();
-      state.attended.reset();
+      executor.keep(std::move(state.attended));
       d_attended.reset();
       rotate(executor, c, d_qkv, true);
-      executor.matmul("QKV_BWD_WEIGHT_MATMUL", linear_weight_gradient(rows, width, 3 * width, compute, kept, false),
-                      d_qkv.data(), state.normed1.data(), c.gradient(places.wq));
+      weight_gradient(executor, c, "QKV_BWD_WEIGHT_MATMUL", {places.wq, places.wk, places.wv}, width, 3 * width,
+                      d_qkv.data(), state.normed1.data());
+      const Array d_normed = executor.made_anew("d normed residual", std::move(state.normed1));
       executor.matmul("QKV_BWD_INPUT_MATMUL", linear_input_gradient(rows, width, 3 * width, compute, type),
-                      d_qkv.data(), c.weight(places.wq), state.normed1.data());
+                      d_qkv.data(), c.weight(places.wq), d_normed.data());
+      executor.keep(std::move(d_qkv));
+      norm_backward(executor, c, "NORM1_BWD", places.norm1, state.input, state.inv_rms1, d_normed, gradient);
     }
-    norm_backward(executor, c, "NORM1_BWD", places.norm1, state.input, state.inv_rms1, state.normed1, gradient);
     state = BlockState();
   }
 
  private:
-  /// gradient += the norm's.
+  /// gradient += the norm's. A product aside may still read what it was.
   static void norm_backward(Executor& executor, const BlockContext& c, std::string_view name, std::int64_t place,
-                            const Array& normalized, const Array& inv_rms, const Array& d_out, const Array& gradient) {
+                            const Array& normalized, const Array& inv_rms, const Array& d_out, Array& gradient) {
+    const void* before = gradient.data();
+    gradient = executor.made_anew("d residual", std::move(gradient));
     executor.apply_with_workspace(name, OperationKind::norm, layers::rmsnorm_backward,
                                   layers::RmsNormBackward{.rows = c.rows(),
                                                           .width = c.config.d_model,
                                                           .dtype = c.precision.activation,
                                                           .gradient_dtype = c.precision.gradient,
+                                                          .accumulate = c.gradients->accumulating(),
                                                           .s = normalized.data(),
                                                           .weight = c.weight(place),
                                                           .inv_rms = inv_rms.as<float>(),
                                                           .d_out = d_out.data(),
-                                                          .d_residual = gradient.data(),
+                                                          .d_residual = before,
                                                           .d_x = gradient.data(),
                                                           .d_weight = c.gradient(place)});
+    c.gradients->ready(place, executor.memory().context().stream);
   }
 };
 

@@ -1,8 +1,11 @@
 #include "kernels/transformer/model.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <optional>
+#include <source_location>
+#include <utility>
 
 #include "kernels/layers/cross_entropy.hpp"
 #include "kernels/layers/elementwise.hpp"
@@ -27,9 +30,9 @@ std::unique_ptr<layers::Matmul> matmul_of(const Context& context, const ModelOpt
 /// A range and a phase of the allocator's history; neither in a planning run.
 class StepScope {
  public:
-  StepScope(std::string_view name, const Memory& memory) {
+  StepScope(std::string_view name, const Memory& memory, std::source_location where = std::source_location::current()) {
     if (memory.planning()) return;
-    range_.emplace(name);
+    range_.emplace(name, where);
     phase_.emplace(*memory.context().allocator, name);
   }
 
@@ -55,12 +58,14 @@ struct Model::Impl {
         layout(model_config),
         memory(context, planning),
         matmul(matmul_of(context, model_options, planning)),
-        executor(memory, matmul.get()),
-        gradients(layout) {
+        side(side_by_side() && !planning ? std::make_unique<SideLane>(context, *matmul) : nullptr),
+        executor(memory, matmul.get(), side_by_side(), side.get()),
+        gradients(layout, model_options.frozen) {
     WM_CHECK(invalid_reason(config).empty(), invalid_reason(config));
     const PrecisionPolicy& precision = options.precision;
     if (const std::size_t bytes = layers::matmul_workspace_bytes(context.device()); bytes != 0) {
       matmul_workspace = Charge(memory, MemoryKind::workspace, Memory::rounded(bytes));
+      if (side_by_side()) side_workspace = Charge(memory, MemoryKind::workspace, Memory::rounded(bytes));
     }
     weights = Array(memory, "weights", layout.elements(), precision.activation, MemoryKind::parameters);
     if (precision.master != MasterKind::none) {
@@ -86,21 +91,32 @@ struct Model::Impl {
     block_context.weights = &weights;
     block_context.gradients = &gradients;
   }
+  ~Impl() { side.reset(); }  // which waits, before the arrays that it works on go
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   ModelConfig config;
   ModelOptions options;
   ParameterLayout layout;
   Memory memory;
   std::unique_ptr<layers::Matmul> matmul;
+  std::unique_ptr<SideLane> side;
   Executor executor;
   Gradients gradients;
-  Charge matmul_workspace;
+  Charge matmul_workspace, side_workspace;
   Array weights, masters, tokens, targets, rope_table;
   Array first_moments, second_moments, state, loss;
+  std::int64_t state_elements = 0;
+  std::vector<std::int64_t> state_places;  ///< of each parameter's moments and kept masters; empty: as the weights
+  Array squares;                           ///< of the gradients so far, where they are taken beside the backward
   Array logits;
   BlockContext block_context;
   std::vector<std::string_view> layer_names;
 
+  /// An eager framework keeps to one stream, and so does the CPU.
+  [[nodiscard]] bool side_by_side() const {
+    return options.structure == Structure::fused && memory.context().device().is_cuda();
+  }
   [[nodiscard]] std::int64_t rows() const { return options.batch * options.context; }
   [[nodiscard]] Device device() const { return memory.context().device(); }
   [[nodiscard]] StreamView stream() const { return memory.context().stream; }
@@ -126,17 +142,17 @@ struct Model::Impl {
   }
 
   [[nodiscard]] std::vector<float> as_floats(const Array& array, std::int64_t offset, std::int64_t count) const {
+    return as_floats(array.at(offset), array.dtype(), count);
+  }
+  [[nodiscard]] std::vector<float> as_floats(const void* data, DType dtype, std::int64_t count) const {
     std::vector<float> values(static_cast<std::size_t>(count));
-    if (array.dtype() == DType::fp32) {
-      to_host(values.data(), array.at(offset), values.size() * sizeof(float));
+    if (dtype == DType::fp32) {
+      to_host(values.data(), data, values.size() * sizeof(float));
       return values;
     }
     const Tensor converted(memory.context(), {count}, DType::fp32);
-    layers::convert(memory.context(), {.count = count,
-                                       .in_dtype = array.dtype(),
-                                       .out_dtype = DType::fp32,
-                                       .in = array.at(offset),
-                                       .out = converted.data()});
+    layers::convert(memory.context(),
+                    {.count = count, .in_dtype = dtype, .out_dtype = DType::fp32, .in = data, .out = converted.data()});
     to_host(values.data(), converted.data(), values.size() * sizeof(float));
     return values;
   }
@@ -152,7 +168,7 @@ struct Model::Impl {
 
   [[nodiscard]] ResidualStream embed() {
     ResidualStream residual;
-    residual.current = Array(memory, "embedded tokens", rows() * config.d_model, options.precision.activation,
+    residual.current = Array(memory, {"embedded tokens", "EMBEDDING"}, rows() * config.d_model, options.precision.activation,
                              MemoryKind::activations);
     executor.apply("EMBEDDING", OperationKind::embedding, layers::embedding_forward,
                    layers::EmbeddingForward{.rows = rows(),
@@ -166,7 +182,7 @@ struct Model::Impl {
   }
 
   [[nodiscard]] Array head(const Array& normed) {
-    Array out(memory, "logits", rows() * config.vocab, options.precision.activation, MemoryKind::logits);
+    Array out(memory, {"logits", "HEAD_MATMUL"}, rows() * config.vocab, options.precision.activation, MemoryKind::logits);
     executor.matmul("HEAD_MATMUL",
                     layers::linear_forward(rows(), config.d_model, config.vocab, options.precision.compute,
                                            options.precision.activation),
@@ -190,9 +206,38 @@ struct Model::Impl {
     logits = head(last.normed);
   }
 
-  void forward_backward() {
+  /// The runs of parameters of a group and how many partial sums of squares those before them have.
+  struct Squares {
+    std::vector<layers::GradientTensor> gradients;
+    std::int64_t before = 0;
+  };
+  [[nodiscard]] Squares squares_of(std::int64_t place) const {
+    Squares result;
+    for (const Gradients::Run& run : gradients.runs()) {
+      const std::int64_t begin = gradients.begin_of(run.offset);
+      if (begin == gradients.begin_of(place)) result.gradients.push_back({gradients.at(run.offset), run.count});
+      const layers::GradientTensor one[] = {{nullptr, run.count}};
+      if (begin < gradients.begin_of(place)) result.before += layers::SquareSums{.gradients = one}.pieces();
+    }
+    return result;
+  }
+  /// Squares the gradients of the group of a place, which are all there.
+  void square(std::int64_t place) {
+    const Squares of_group = squares_of(place);
+    executor.apply_aside(
+        "GRADIENT_SQUARES", OperationKind::optimizer, layers::square_sums,
+        layers::SquareSums{
+            .gradients = of_group.gradients,
+            .dtype = options.precision.gradient,
+            .sums = squares.defined() && squares.data() != nullptr ? squares.as<double>() + of_group.before : nullptr});
+  }
+
+  /// `for_step`: optimizer_step() comes next.
+  void forward_backward(bool for_step) {
     WM_CHECK(state.defined(), "prepare_training() comes first");
     gradients.give_back();
+    squares.reset();
+    if (for_step && side_by_side() && options.frozen.empty() && !gradients.resident()) take_squares();
     const Block& kind = block(options.structure);
     std::vector<BlockState> states(static_cast<std::size_t>(config.layers));
     NormedResidual last;
@@ -214,6 +259,8 @@ struct Model::Impl {
     const StepScope scope("BWD_STEP", memory);
     take_gradients(gradients.head_group());
     Array gradient = head_backward(d_logits, last);
+    executor.join();
+    if (squares.defined()) square(layout.final_norm());
     for (std::int64_t i = config.layers; i-- > 0;) {
       in_layer(i, [&] {
         BlockState& kept = states[static_cast<std::size_t>(i)];
@@ -224,23 +271,39 @@ struct Model::Impl {
         }
         take_gradients(gradients.layer_group(i));
         kind.backward(executor, block_context, layout.layer(i), gradient, kept);
+        executor.join();
+        if (squares.defined()) square(layout.layer(i).norm1);
       });
     }
     take_gradients(gradients.embedding_group());
+    if (gradients.wanted(layout.embedding())) embedding_backward(gradient);
+    if (squares.defined()) square(layout.embedding());
+    executor.join();
+  }
+
+  void embedding_backward(const Array& gradient) {
     executor.apply_with_workspace("EMBEDDING_BWD", OperationKind::embedding, layers::embedding_backward,
                                   layers::EmbeddingBackward{.rows = rows(),
                                                             .width = config.d_model,
                                                             .vocab = config.vocab,
                                                             .dtype = options.precision.activation,
                                                             .gradient_dtype = options.precision.gradient,
+                                                            .accumulate = gradients.accumulating() || config.tied_head,
                                                             .tokens = tokens.as<std::int32_t>(),
                                                             .d_out = gradient.data(),
                                                             .d_table = gradients.at(layout.embedding())});
+    gradients.ready(layout.embedding(), stream());
   }
 
+  void take_squares() {
+    std::vector<layers::GradientTensor> all;
+    for (const Gradients::Run& run : gradients.runs()) all.push_back({nullptr, run.count});
+    const std::int64_t bytes = layers::SquareSums{.gradients = all}.pieces() * std::int64_t{sizeof(double)};
+    squares = Array(memory, "squares of gradients", bytes, DType::uint8, MemoryKind::workspace);
+  }
   void take_gradients(std::size_t group) { gradients.take(memory, group, options.precision.gradient); }
 
-  [[nodiscard]] float loss_share() const { return 1.0f / static_cast<float>(rows()); }
+  [[nodiscard]] float loss_share() const { return 1.0f / static_cast<float>(rows() * options.micro_batches); }
   [[nodiscard]] const StepState* scalars() const { return static_cast<const StepState*>(state.data()); }
 
   void mean_loss(const Array& losses) {
@@ -251,7 +314,7 @@ struct Model::Impl {
   /// One pass for the loss, the gradient written over the logits.
   [[nodiscard]] Array fused_loss(const Array& normed) {
     Array out = head(normed);
-    const Array losses(memory, "losses", rows(), DType::fp32, MemoryKind::logits);
+    const Array losses(memory, {"losses", "CROSS_ENTROPY"}, rows(), DType::fp32, MemoryKind::logits);
     executor.apply("CROSS_ENTROPY", OperationKind::loss, layers::cross_entropy,
                    layers::CrossEntropy{.rows = rows(),
                                         .vocab = config.vocab,
@@ -269,8 +332,8 @@ struct Model::Impl {
   /// Log-probabilities kept in fp32, as an eager framework does.
   [[nodiscard]] Array naive_loss(const Array& normed) {
     Array out = head(normed);
-    const Array log_probabilities(memory, "log-probabilities", rows() * config.vocab, DType::fp32, MemoryKind::logits);
-    const Array losses(memory, "losses", rows(), DType::fp32, MemoryKind::logits);
+    const Array log_probabilities(memory, {"log-probabilities", "LOG_SOFTMAX"}, rows() * config.vocab, DType::fp32, MemoryKind::logits);
+    const Array losses(memory, {"losses", "NLL"}, rows(), DType::fp32, MemoryKind::logits);
     executor.apply("LOG_SOFTMAX", OperationKind::loss, layers::log_softmax_forward,
                    layers::LogSoftmaxForward{.rows = rows(),
                                              .vocab = config.vocab,
@@ -285,7 +348,7 @@ struct Model::Impl {
                                       .targets = targets.as<std::int32_t>(),
                                       .losses = losses.as<float>()});
     mean_loss(losses);
-    Array d_logits(memory, "d logits", rows() * config.vocab, options.precision.activation, MemoryKind::logits);
+    Array d_logits(memory, {"d logits", "LOG_SOFTMAX_BWD"}, rows() * config.vocab, options.precision.activation, MemoryKind::logits);
     executor.apply("LOG_SOFTMAX_BWD", OperationKind::loss, layers::log_softmax_backward,
                    layers::LogSoftmaxBackward{.rows = rows(),
                                               .vocab = config.vocab,
@@ -301,55 +364,110 @@ struct Model::Impl {
   /// The gradient of the residual that left the last block.
   [[nodiscard]] Array head_backward(Array& d_logits, NormedResidual& last) {
     const PrecisionPolicy& p = options.precision;
-    executor.matmul("HEAD_BWD_WEIGHT_MATMUL",
-                    layers::linear_weight_gradient(rows(), config.d_model, config.vocab, p.compute, p.gradient, false),
-                    d_logits.data(), last.normed.data(), gradients.at(layout.head()));
+    if (config.tied_head) take_gradients(gradients.embedding_group());
+    if (gradients.wanted(layout.head())) {
+      const auto problem = layers::linear_weight_gradient(rows(), config.d_model, config.vocab, p.compute, p.gradient,
+                                                          gradients.accumulating());
+      executor.matmul_aside("HEAD_BWD_WEIGHT_MATMUL", problem, d_logits.data(), last.normed.data(),
+                            gradients.at(layout.head()));
+      // The tied one is finished by the embedding.
+      if (!config.tied_head) gradients.ready(layout.head(), executor.aside_stream());
+    }
     // The normed residual is used up: its gradient takes its place.
+    last.normed = executor.made_anew("d normed residual", std::move(last.normed));
     executor.matmul("HEAD_BWD_INPUT_MATMUL",
                     layers::linear_input_gradient(rows(), config.d_model, config.vocab, p.compute, p.activation),
                     d_logits.data(), weights.at(layout.head()), last.normed.data());
-    d_logits.reset();
-    Array gradient(memory, "d residual", rows() * config.d_model, p.activation, MemoryKind::activations);
+    executor.keep(std::move(d_logits));
+    Array gradient(memory, {"d residual", "FINAL_NORM_BWD"}, rows() * config.d_model, p.activation, MemoryKind::activations);
     executor.apply_with_workspace("FINAL_NORM_BWD", OperationKind::norm, layers::rmsnorm_backward,
                                   layers::RmsNormBackward{.rows = rows(),
                                                           .width = config.d_model,
                                                           .dtype = p.activation,
                                                           .gradient_dtype = p.gradient,
+                                                          .accumulate = gradients.accumulating(),
                                                           .s = last.residual.data(),
                                                           .weight = weights.at(layout.final_norm()),
                                                           .inv_rms = last.inv_rms.as<float>(),
                                                           .d_out = last.normed.data(),
                                                           .d_x = gradient.data(),
                                                           .d_weight = gradients.at(layout.final_norm())});
+    gradients.ready(layout.final_norm(), stream());
     last = NormedResidual();
     return gradient;
   }
 
-  void optimizer_step() {
-    const StepScope scope("OPTIM_STEP", memory);
+  /// Trained parameters of those that are asked for, next to one another in every array together where the structure
+  /// merges passes.
+  template <class Wanted>
+  [[nodiscard]] std::vector<Gradients::Run> runs_of(Wanted&& wanted) const {
+    std::vector<Gradients::Run> runs;
+    const std::vector<Parameter>& parameters = layout.parameters();
+    bool open = false;  // the one before is the end of the last run
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Parameter& p = parameters[i];
+      if (!gradients.trainable(i) || !wanted(i)) {
+        open = false;
+        continue;
+      }
+      const bool follows = options.structure == Structure::fused && open && gradients.follows(i) &&
+                           parameters[i - 1].offset + parameters[i - 1].count() == p.offset &&
+                           state_place(i - 1) + parameters[i - 1].count() == state_place(i);
+      if (follows) {
+        runs.back().count += p.count();
+      } else {
+        runs.push_back({p.offset, p.count()});
+      }
+      open = true;
+    }
+    return runs;
+  }
+  /// Where the moments of a parameter are, and its masters once state has been given up; -1: nowhere.
+  [[nodiscard]] std::int64_t state_place(std::size_t index) const {
+    return state_places.empty() ? layout.parameters()[index].offset : state_places[index];
+  }
+
+  void begin_update() {
     const PrecisionPolicy& p = options.precision;
-    std::vector<layers::GradientTensor> gradient_list;
-    std::vector<layers::AdamwTensor> tensors;
-    const auto add = [&](std::int64_t offset, std::int64_t count) {
-      gradient_list.push_back({gradients.at(offset), count});
-      tensors.push_back({weights.at(offset), masters.defined() ? masters.at(offset) : nullptr, gradients.at(offset),
-                         first_moments.at(offset), second_moments.at(offset), count});
-    };
-    const bool fused = options.structure == Structure::fused;
-    if (fused) {
-      for (const Gradients::Run& run : gradients.runs()) add(run.offset, run.count);
+    std::vector<layers::GradientTensor> list;
+    // Not by what is kept here: the sums' order, and so the norm's bits, are every copy's.
+    const auto all = [](std::size_t) { return true; };
+    if (gradients.resident()) {
+      for (std::size_t i = 0; i < layout.parameters().size(); ++i) {
+        const Parameter& parameter = layout.parameters()[i];
+        if (gradients.trainable(i)) list.push_back({gradients.at(parameter.offset), parameter.count()});
+      }
     } else {
-      for (const Parameter& parameter : layout.parameters()) add(parameter.offset, parameter.count());
+      for (const Gradients::Run& run : runs_of(all)) list.push_back({gradients.at(run.offset), run.count});
     }
     auto* step = static_cast<StepState*>(state.data());
-    executor.apply_with_workspace(
-        "GRADIENT_NORM", OperationKind::optimizer, layers::gradient_norm,
-        layers::GradientNorm{
-            .gradients = gradient_list, .dtype = p.gradient, .max_norm = options.max_norm, .state = step});
-    if (!fused) {
-      executor.apply("SCALE_GRADIENTS", OperationKind::optimizer, layers::scale_gradients,
-                     layers::ScaleGradients{.gradients = gradient_list, .dtype = p.gradient, .state = step});
+    layers::GradientNorm norm{.gradients = list, .dtype = p.gradient, .max_norm = options.max_norm, .state = step};
+    if (squares.defined()) {
+      norm.squared = true;
+      norm.workspace = squares.data();
+      executor.apply("GRADIENT_NORM", OperationKind::optimizer, layers::gradient_norm, norm);
+      squares.reset();
+    } else {
+      executor.apply_with_workspace("GRADIENT_NORM", OperationKind::optimizer, layers::gradient_norm, norm);
     }
+    if (options.structure == Structure::naive) {
+      executor.apply("SCALE_GRADIENTS", OperationKind::optimizer, layers::scale_gradients,
+                     layers::ScaleGradients{.gradients = list, .dtype = p.gradient, .state = step});
+    }
+  }
+
+  template <class Wanted>
+  void update(Wanted&& wanted) {
+    const PrecisionPolicy& p = options.precision;
+    std::vector<layers::AdamwTensor> tensors;
+    for (const Gradients::Run& run : runs_of(wanted)) {
+      const std::int64_t place = state_place(layout.index_of(run.offset));
+      WM_CHECK(place >= 0, "the parameter's state is kept here");
+      const std::int64_t master = state_places.empty() ? run.offset : place;
+      tensors.push_back({weights.at(run.offset), masters.defined() ? masters.at(master) : nullptr,
+                         gradients.at(run.offset), first_moments.at(place), second_moments.at(place), run.count});
+    }
+    if (tensors.empty()) return;
     executor.apply("ADAMW", OperationKind::optimizer, layers::adamw,
                    layers::AdamwArguments{.tensors = tensors,
                                           .weight_dtype = p.activation,
@@ -357,11 +475,53 @@ struct Model::Impl {
                                           .gradient_dtype = p.gradient,
                                           .moment_dtype = p.moment,
                                           .hyperparameters = options.adamw,
-                                          .scale_gradients = fused,
-                                          .state = step});
-    executor.apply("FINISH_STEP", OperationKind::optimizer, layers::finish_step,
-                   layers::FinishStep{.state = step, .scaling = p.loss_scaling});
+                                          .scale_gradients = options.structure == Structure::fused,
+                                          .state = static_cast<StepState*>(state.data())});
+  }
+
+  void end_update() {
+    executor.apply(
+        "FINISH_STEP", OperationKind::optimizer, layers::finish_step,
+        layers::FinishStep{.state = static_cast<StepState*>(state.data()), .scaling = options.precision.loss_scaling});
     gradients.give_back();
+  }
+
+  void optimizer_step() {
+    const StepScope scope("OPTIM_STEP", memory);
+    begin_update();
+    update([](std::size_t) { return true; });
+    end_update();
+  }
+
+  /// Packs what is kept as the weights are: joined parameters together, the others aligned.
+  void keep_state_of(const std::vector<bool>& kept) {
+    WM_CHECK(!state.defined() && kept.size() == layout.parameters().size(), "before prepare_training()");
+    std::vector<std::int64_t> places;
+    std::int64_t end = 0;
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      const Parameter& p = layout.parameters()[i];
+      const bool keep = kept[i] && gradients.trainable(i);
+      if (keep && !(p.joined && i > 0 && places[i - 1] >= 0)) {
+        end = (end + ParameterLayout::kAlignment - 1) / ParameterLayout::kAlignment * ParameterLayout::kAlignment;
+      }
+      places.push_back(keep ? end : -1);
+      if (keep) end += p.count();
+    }
+    state_places = std::move(places);
+    state_elements = std::max<std::int64_t>(end, 1);
+    if (!masters.defined()) return;
+    Array fewer(memory, "masters", state_elements, masters.dtype(), MemoryKind::parameters);
+    if (!memory.planning()) {
+      fill_bytes(fewer.data(), device(), 0, bytes_of(fewer), stream());
+      for (std::size_t i = 0; i < state_places.size(); ++i) {
+        const Parameter& p = layout.parameters()[i];
+        if (state_places[i] < 0) continue;
+        copy_bytes(fewer.at(state_places[i]), device(), masters.at(p.offset), device(),
+                   static_cast<std::size_t>(p.count()) * size_of(masters.dtype()), stream());
+      }
+      synchronize(stream());
+    }
+    masters = std::move(fewer);
   }
 };
 
@@ -381,8 +541,9 @@ void Model::initialize(std::uint64_t seed) {
       m.to_device(values.data(), ones.data(), ones.size() * sizeof(float));
     } else {
       const bool embedding = parameter.offset == m.layout.embedding();
-      const double deviation =
-          embedding ? 1.0 : std::sqrt(2.0 / static_cast<double>(parameter.rows + parameter.columns));
+      const double deviation = embedding && !m.config.tied_head
+                                   ? 1.0
+                                   : std::sqrt(2.0 / static_cast<double>(parameter.rows + parameter.columns));
       fill_normal(values, seed, stream_id, context.stream, static_cast<float>(deviation));
     }
     m.set_weights(parameter.offset, parameter.count(), values.data_as<float>());
@@ -402,11 +563,13 @@ void Model::set_parameter(std::size_t index, std::span<const float> values) {
 std::vector<float> Model::parameter(std::size_t index) const {
   const Impl& m = *impl_;
   const Parameter& p = m.layout.parameters().at(index);
-  if (m.options.precision.master == MasterKind::copy) return m.as_floats(m.masters, p.offset, p.count());
+  const std::int64_t master = m.state_place(index);
+  const MasterKind kind = master < 0 ? MasterKind::none : m.options.precision.master;
+  if (kind == MasterKind::copy) return m.as_floats(m.masters, master, p.count());
   std::vector<float> values = m.as_floats(m.weights, p.offset, p.count());
-  if (m.options.precision.master == MasterKind::correction) {
+  if (kind == MasterKind::correction) {
     std::vector<std::int16_t> rest(values.size());
-    m.to_host(rest.data(), m.masters.at(p.offset), rest.size() * sizeof(std::int16_t));
+    m.to_host(rest.data(), m.masters.at(master), rest.size() * sizeof(std::int16_t));
     for (std::size_t i = 0; i < values.size(); ++i) {
       std::uint32_t bits;
       __builtin_memcpy(&bits, &values[i], sizeof(bits));
@@ -420,8 +583,8 @@ std::vector<float> Model::parameter(std::size_t index) const {
 std::vector<float> Model::gradient(std::size_t index) const {
   const Parameter& p = impl_->layout.parameters().at(index);
   const Gradients& all = impl_->gradients;
-  WM_CHECK(all.array_of(p.offset).defined(), "gradients are there from forward_backward() to optimizer_step()");
-  return impl_->as_floats(all.array_of(p.offset), p.offset - all.begin_of(p.offset), p.count());
+  WM_CHECK(all.available(p.offset), "gradients are there from forward_backward() to optimizer_step()");
+  return impl_->as_floats(all.at(p.offset), impl_->options.precision.gradient, p.count());
 }
 
 const ParameterLayout& Model::layout() const {
@@ -443,7 +606,7 @@ void Model::forward() {
 
 void Model::prepare_training() {
   Impl& m = *impl_;
-  const std::int64_t count = m.layout.elements();
+  const std::int64_t count = m.state_places.empty() ? m.layout.elements() : m.state_elements;
   m.first_moments = Array(m.memory, "first moments", count, m.options.precision.moment, MemoryKind::optimizer);
   m.second_moments = Array(m.memory, "second moments", count, m.options.precision.moment, MemoryKind::optimizer);
   m.state = Array(m.memory, "step state", sizeof(StepState), DType::uint8, MemoryKind::optimizer);
@@ -459,11 +622,72 @@ void Model::prepare_training() {
 }
 
 void Model::forward_backward() {
-  impl_->forward_backward();
+  impl_->forward_backward(false);
 }
 
 void Model::optimizer_step() {
   impl_->optimizer_step();
+}
+
+void Model::train_step() {
+  impl_->forward_backward(true);
+  impl_->optimizer_step();
+}
+
+void Model::reside_gradients(void* base, std::vector<std::int64_t> places) {
+  impl_->gradients.reside(base, impl_->options.precision.gradient, std::move(places));
+}
+
+void Model::observe_gradients(GradientObserver* observer) {
+  impl_->gradients.observe(observer);
+}
+
+void Model::accumulate() {
+  WM_CHECK(impl_->gradients.resident(), "gradients that go with every step cannot add up");
+  impl_->gradients.set_accumulating(true);
+  impl_->forward_backward(false);
+  impl_->gradients.set_accumulating(false);
+}
+
+void Model::keep_state_of(std::vector<bool> kept) {
+  impl_->keep_state_of(kept);
+}
+
+void Model::begin_update() {
+  impl_->begin_update();
+}
+
+void Model::update(std::span<const std::size_t> parameters) {
+  impl_->update([&](std::size_t i) { return std::binary_search(parameters.begin(), parameters.end(), i); });
+}
+
+void Model::end_update() {
+  impl_->end_update();
+}
+
+const layers::StepState* Model::device_step_state() const {
+  return impl_->scalars();
+}
+
+void* Model::device_gradient(std::size_t index) const {
+  return impl_->gradients.at(impl_->layout.parameters().at(index).offset);
+}
+
+bool Model::scales_gradients_in_place() const {
+  return impl_->options.structure == Structure::naive;
+}
+
+std::vector<Model::WeightArray> Model::weight_arrays() const {
+  const Impl& m = *impl_;
+  std::vector<WeightArray> arrays{{m.weights.data(), m.weights.count(), m.weights.dtype()}};
+  if (m.masters.defined()) arrays.push_back({m.masters.data(), m.masters.count(), m.masters.dtype()});
+  return arrays;
+}
+
+Model::WeightArray Model::weights_of(std::size_t first, std::size_t last) const {
+  const Impl& m = *impl_;
+  const Parameter &a = m.layout.parameters().at(first), &b = m.layout.parameters().at(last);
+  return {m.weights.at(a.offset), b.offset + b.count() - a.offset, m.weights.dtype()};
 }
 
 void Model::drop_logits() {
@@ -515,7 +739,8 @@ MemoryPrediction predict_memory(const Context& context, const ModelConfig& confi
   memory.reset_peak();
   model.forward_backward();
   prediction.forward_backward = memory.peak();
-  model.optimizer_step();
+  memory.reset_peak();
+  model.train_step();
   prediction.train_step = memory.peak();
   return prediction;
 }

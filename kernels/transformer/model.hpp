@@ -25,6 +25,8 @@ struct ModelOptions {
   float learning_rate = 1e-3f;
   float max_norm = 1.0f;  ///< of all gradients together; 0: no clipping
   layers::MatmulOptions matmul{};
+  std::vector<bool> frozen{};      ///< parameters that are not trained, by index; empty: none
+  std::int64_t micro_batches = 1;  ///< forward_backward() calls whose gradients add up to a step's mean
 };
 
 /// A GPT-style model on one device: parameters, forward, backward, optimizer step. All work is enqueued on the
@@ -61,6 +63,40 @@ class Model {
   void forward_backward();
   /// Clipping and AdamW, and what follows from an overflow. Gives the gradients back.
   void optimizer_step();
+  /// Both of these. Knowing of the second, the first squares each layer's gradients beside the next layer's backward.
+  void train_step();
+
+  // For who trains several copies of the model side by side: gradients in memory of his, told of one by one, and
+  // updates of some parameters alone.
+
+  /// Gradients::reside(). Before the first forward_backward().
+  void reside_gradients(void* base, std::vector<std::int64_t> places);
+  /// Gradients::observe().
+  void observe_gradients(GradientObserver* observer);
+  /// forward_backward() with the gradients added to what is there. Only where they reside.
+  void accumulate();
+  /// Keeps moments and masters of these parameters only, by index: the others can no longer be updated here, and
+  /// parameter() gives the weights that products read. Before prepare_training().
+  void keep_state_of(std::vector<bool> kept);
+  /// optimizer_step() in parts: the norm of all gradients, the updates of some parameters (ascending), the step's end.
+  void begin_update();
+  void update(std::span<const std::size_t> parameters);
+  void end_update();
+  /// The step's scalars where they are, on the device; and the address of a gradient there.
+  [[nodiscard]] const layers::StepState* device_step_state() const;
+  [[nodiscard]] void* device_gradient(std::size_t index) const;
+  /// Whether begin_update() has scaled the gradients in place, so that an optimizer must not.
+  [[nodiscard]] bool scales_gradients_in_place() const;
+
+  /// Arrays of one type that hold all weights, and masters where there are some.
+  struct WeightArray {
+    void* data = nullptr;
+    std::int64_t count = 0;
+    DType dtype = DType::fp32;
+  };
+  [[nodiscard]] std::vector<WeightArray> weight_arrays() const;
+  /// What products read of the parameters `first` to `last`, both with, and of the gaps between them.
+  [[nodiscard]] WeightArray weights_of(std::size_t first, std::size_t last) const;
 
   /// Frees the last forward's logits.
   void drop_logits();

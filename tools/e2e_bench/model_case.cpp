@@ -26,6 +26,7 @@ double mib(std::size_t bytes) {
 /// Counts the operations of a phase: an upper bound of its launches is a few times as many.
 struct Counter : transformer::OperationSink {
   std::int64_t operations = 0;
+  [[nodiscard]] bool one_by_one() const override { return false; }
   void begin(const transformer::Operation&) override { ++operations; }
   void end(const transformer::Operation&) override {}
 };
@@ -94,11 +95,7 @@ class Measurement {
     }
     if (c_.modes.train_step) {
       measure(
-          "train_step", 3 * forward_flops, "train_peak_mem_mib",
-          [&] {
-            model_.forward_backward();
-            model_.optimizer_step();
-          },
+          "train_step", 3 * forward_flops, "train_peak_mem_mib", [&] { model_.train_step(); },
           [&] { return c_.modes.forward_backward || check_loss(); });
       const layers::StepState state = model_.step_state();
       if (c_.precision.loss_scaling) {

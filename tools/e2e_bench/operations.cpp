@@ -27,10 +27,11 @@ OperationSum sum_of(const transformer::Operation& operation) {
 void run_phase(Model& model, const std::string& phase) {
   if (phase == "forward") {
     model.forward();
-    return;
+  } else if (phase == "train_step") {
+    model.train_step();
+  } else {
+    model.forward_backward();
   }
-  model.forward_backward();
-  if (phase == "train_step") model.optimizer_step();
 }
 
 /// train_step has everything that forward_backward has.

@@ -31,6 +31,7 @@
   X(nll_forward, NllForward)                      \
   X(log_softmax_backward, LogSoftmaxBackward)     \
   X(mean, Mean)                                   \
+  X(square_sums, SquareSums)                      \
   X(gradient_norm, GradientNorm)                  \
   X(scale_gradients, ScaleGradients)              \
   X(adamw, AdamwArguments)                        \

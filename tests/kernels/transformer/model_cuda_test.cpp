@@ -141,14 +141,39 @@ TEST_F(ModelCuda, RecomputedBlocksGiveTheSameGradients) {
   EXPECT_EQ(kept->gradient(5), again->gradient(5));
 }
 
+// What runs beside the main stream in one, runs within it in the other.
+TEST_F(ModelCuda, SideBySideIsOneAfterAnother) {
+  struct OneByOne : OperationSink {
+    void begin(const Operation&) override {}
+    void end(const Operation&) override {}
+  };
+  for (const char* precision : {"fp32", "bf16"}) {
+    const auto beside = model(cuda_, precision, Structure::fused), after = model(cuda_, precision, Structure::fused);
+    for (int step = 0; step < 3; ++step) {
+      beside->forward_backward();
+      OneByOne sink;
+      beside->set_sink(&sink);
+      const auto got = gradients(*beside);
+      beside->forward_backward();
+      const auto expected = gradients(*beside);
+      beside->set_sink(nullptr);
+      EXPECT_EQ(got, expected) << precision;
+    }
+    // Squares taken layer by layer give the norm that one pass over all gradients gives.
+    after->forward_backward();
+    after->optimizer_step();
+    beside->train_step();
+    EXPECT_NEAR(beside->step_state().gradient_norm, after->step_state().gradient_norm,
+                1e-3f * after->step_state().gradient_norm)
+        << precision;
+  }
+}
+
 TEST_F(ModelCuda, RecordedStepsAreTheSteps) {
   for (const char* precision : {"fp32", "bf16", "fp16"}) {
     const auto plain = model(cuda_, precision, Structure::fused);
     const auto recorded = model(cuda_, precision, Structure::fused);
-    const auto step = [&](Model& m) {
-      m.forward_backward();
-      m.optimizer_step();
-    };
+    const auto step = [&](Model& m) { m.train_step(); };
     step(*plain);
     step(*recorded);
     const Graph graph(cuda_.stream, [&] { step(*recorded); });

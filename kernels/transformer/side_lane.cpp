@@ -1,0 +1,36 @@
+#include "kernels/transformer/side_lane.hpp"
+
+#include <exception>
+
+namespace warpmeter::transformer {
+
+SideLane::SideLane(const Context& main, layers::Matmul& matmul)
+    : main_(main.stream),
+      stream_(main.device()),
+      context_{stream_.view(), main.allocator},
+      forked_(main.device()),
+      joined_(main.device()),
+      matmul_(matmul.beside(context_)) {}
+
+SideLane::~SideLane() {
+  try {
+    synchronize(context_.stream);
+  } catch (const std::exception&) {
+    // The device has failed, and whoever uses it next is told.
+  }
+}
+
+void SideLane::fork() {
+  forked_.record(main_);
+  forked_.block(context_.stream);
+  apart_ = true;
+}
+
+void SideLane::join() {
+  if (!apart_) return;
+  joined_.record(context_.stream);
+  joined_.block(main_);
+  apart_ = false;
+}
+
+}  // namespace warpmeter::transformer

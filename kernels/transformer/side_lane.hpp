@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+
+#include "kernels/layers/matmul.hpp"
+#include "kernels/runtime/event.hpp"
+#include "kernels/runtime/stream.hpp"
+
+namespace warpmeter::transformer {
+
+/// A second stream for work that the main one need not wait for: weight gradients, whose products fill what the chain
+/// of input gradients leaves idle. Products go through a Matmul of its own, with the main one's choices.
+class SideLane {
+ public:
+  /// Takes a second workspace from the context's allocator. `matmul` must outlive it. Throws OutOfMemory, DeviceError.
+  SideLane(const Context& main, layers::Matmul& matmul);
+  /// Waits, where it can: the arrays that it works on are about to go.
+  ~SideLane();
+  SideLane(const SideLane&) = delete;
+  SideLane& operator=(const SideLane&) = delete;
+
+  [[nodiscard]] const Context& context() const { return context_; }
+  [[nodiscard]] layers::Matmul& matmul() const { return *matmul_; }
+
+  /// What is enqueued here from now on comes after all that the main stream has been given so far.
+  void fork();
+  /// What the main stream is given from now on comes after all that was enqueued here.
+  void join();
+
+ private:
+  StreamView main_;
+  Stream stream_;
+  Context context_;
+  Event forked_, joined_;
+  std::unique_ptr<layers::Matmul> matmul_;
+  bool apart_ = false;  ///< forked and not yet joined
+};
+
+}  // namespace warpmeter::transformer

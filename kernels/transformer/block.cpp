@@ -1,5 +1,8 @@
 #include "kernels/transformer/block.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "kernels/layers/rmsnorm.hpp"
 
 namespace warpmeter::transformer {
@@ -21,6 +24,19 @@ attention::AttentionProblem BlockContext::attention_problem() const {
 
 const Block& block(Structure structure) {
   return structure == Structure::naive ? naive_block() : fused_block();
+}
+
+void weight_gradient(Executor& executor, const BlockContext& context, std::string_view name,
+                     std::initializer_list<std::int64_t> places, std::int64_t in, std::int64_t out, const void* d_y,
+                     const void* x) {
+  const Gradients& gradients = *context.gradients;
+  if (std::none_of(places.begin(), places.end(), [&](std::int64_t place) { return gradients.wanted(place); })) return;
+  const auto problem = layers::linear_weight_gradient(context.rows(), in, out, context.precision.compute,
+                                                      context.precision.gradient, gradients.accumulating());
+  executor.matmul_aside(name, problem, d_y, x, gradients.at(*places.begin()));
+  for (auto place = std::rbegin(places); place != std::rend(places); ++place) {
+    gradients.ready(*place, executor.aside_stream());
+  }
 }
 
 NormedResidual norm_stream(Executor& executor, const BlockContext& context, std::string_view name, const void* weight,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 
 #include "kernels/transformer/config.hpp"
@@ -73,6 +74,12 @@ class Block {
 [[nodiscard]] const Block& block(Structure structure);
 [[nodiscard]] const Block& naive_block();
 [[nodiscard]] const Block& fused_block();
+
+/// The gradient of a linear layer's weight, or of several that lie one behind the other and make one matrix: added to
+/// what is there while gradients accumulate, left out where none of them is trained. May run aside.
+void weight_gradient(Executor& executor, const BlockContext& context, std::string_view name,
+                     std::initializer_list<std::int64_t> places, std::int64_t in, std::int64_t out, const void* d_y,
+                     const void* x);
 
 /// The norm that takes the residual stream in: adds what is pending (fused: in the same pass; naive: it never is).
 struct NormedResidual {

@@ -20,7 +20,8 @@ constexpr std::array<NamedSize, 6> kSizes = {{
 }  // namespace
 
 std::int64_t ModelConfig::parameters() const {
-  return 2 * vocab * d_model + layers * (4 * d_model * d_model + 3 * d_model * d_ff + 2 * d_model) + d_model;
+  return (tied_head ? 1 : 2) * vocab * d_model + layers * (4 * d_model * d_model + 3 * d_model * d_ff + 2 * d_model) +
+         d_model;
 }
 
 double ModelConfig::forward_flops(std::int64_t batch, std::int64_t context) const {

@@ -16,12 +16,13 @@ struct ModelConfig {
   std::int64_t d_ff = 256;
   std::int64_t layers = 2;
   std::int64_t heads = 4;
+  bool tied_head = false;  ///< the head multiplies by the embedding's weights: one parameter for both
 
   [[nodiscard]] std::int64_t head_dim() const { return d_model / heads; }
   /// Weights of all parameters together.
   [[nodiscard]] std::int64_t parameters() const;
-  /// Tensors that hold them: 9 a layer and 3 more.
-  [[nodiscard]] std::int64_t tensors() const { return 9 * layers + 3; }
+  /// Tensors that hold them: 9 a layer and 3 more, 2 with a tied head.
+  [[nodiscard]] std::int64_t tensors() const { return 9 * layers + (tied_head ? 2 : 3); }
 
   /// Model FLOPs of one forward over `batch` sequences of `context` tokens: 2 a weight of every linear layer and token
   /// (head included, embedding not), and the attention's 4 * heads * head_dim a visible pair. Recomputation and

@@ -35,9 +35,7 @@ struct Eager {
   /// The weight's gradient and the input's.
   [[nodiscard]] Array linear_backward(std::string_view weight_name, std::string_view input_name, const Array& d_y,
                                       const Array& x, std::int64_t place, std::int64_t in, std::int64_t out) const {
-    executor.matmul(weight_name,
-                    layers::linear_weight_gradient(c.rows(), in, out, c.precision.compute, c.precision.gradient, false),
-                    d_y.data(), x.data(), c.gradient(place));
+    weight_gradient(executor, c, weight_name, {place}, in, out, d_y.data(), x.data());
     Array d_x = array(input_name, in);
     executor.matmul(input_name,
                     layers::linear_input_gradient(c.rows(), in, out, c.precision.compute, c.precision.activation),
@@ -83,12 +81,14 @@ struct Eager {
                                                           .width = c.config.d_model,
                                                           .dtype = c.precision.activation,
                                                           .gradient_dtype = c.precision.gradient,
+                                                          .accumulate = c.gradients->accumulating(),
                                                           .s = normalized.data(),
                                                           .weight = c.weight(place),
                                                           .inv_rms = inv_rms.as<float>(),
                                                           .d_out = d_out.data(),
                                                           .d_x = d_x.data(),
                                                           .d_weight = c.gradient(place)});
+    c.gradients->ready(place, executor.memory().context().stream);
     return d_x;
   }
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@ struct Parameter {
   std::string name;                    ///< "layers.3.attn.q_proj.weight"
   std::int64_t rows = 1, columns = 1;  ///< (out, in) of a linear layer; a norm's weight is 1 x d_model
   bool norm = false;                   ///< a norm's weight
+  bool joined = false;                 ///< lies right behind the one before it: part of the same larger matrix
   std::int64_t offset = 0;             ///< elements from the arrays' begin
   [[nodiscard]] std::int64_t count() const { return rows * columns; }
 };
@@ -35,7 +37,10 @@ class ParameterLayout {
   [[nodiscard]] std::int64_t layers() const { return static_cast<std::int64_t>(layers_.size()); }
   [[nodiscard]] std::int64_t embedding() const { return embedding_; }
   [[nodiscard]] std::int64_t final_norm() const { return final_norm_; }
+  /// The embedding's place, where the head is tied to it.
   [[nodiscard]] std::int64_t head() const { return head_; }
+  /// Of the parameter that begins at `offset`.
+  [[nodiscard]] std::size_t index_of(std::int64_t offset) const;
   /// Elements of each flat array, gaps included.
   [[nodiscard]] std::int64_t elements() const { return elements_; }
 

@@ -51,14 +51,14 @@ AdamwLaunch launcher(const AdamwArguments& a) {
 
 void adamw(const Context& context, const AdamwArguments& a) {
   const DeviceGuard guard(context.device());
-  const AdamwLaunch launch = launcher(a);
+  const AdamwLaunch enqueue = launcher(a);
   const AdamwHyperparameters& h = a.hyperparameters;
   const AdamwStep step{h.definition, h.beta1, h.beta2, h.epsilon, h.weight_decay, a.scale_gradients, a.state};
   const auto entry = [](const AdamwTensor& t) {
     return AdamwEntry{t, aligned(t.weight, t.master, t.gradient, t.m, t.v)};
   };
   for_lists<AdamwEntry>(a.tensors, entry, [&](const TensorList<AdamwEntry>& list, std::int64_t) {
-    launch(stream_of(context), list, step);
+    enqueue(context, list, step);
     check_launch();
   });
 }

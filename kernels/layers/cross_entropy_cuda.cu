@@ -6,6 +6,7 @@
 // before it is scaled to powers of two: the largest logit's share is exactly 1, and a row of one logit has that for its
 // log-sum-exp, loss 0 and gradient 0. A target outside of the vocabulary has
 // no logit: its loss is NaN, and its gradient has no one taken off.
+#include "kernels/layers/cuda/launch.cuh"
 #include "kernels/layers/cuda/vectors.cuh"
 #include "kernels/layers/detail/operations.hpp"
 
@@ -141,6 +142,7 @@ struct LogProbabilities {
 template <class Task>
 __global__ void __launch_bounds__(kMostThreads) held_kernel(Task task) {
   using T = typename Task::Type;
+  follow_previous();
   const std::int64_t r = blockIdx.x;
   const T* row = task.row(r);
   const int lead = lead_of(row), vocab = static_cast<int>(task.vocab());
@@ -173,6 +175,7 @@ __global__ void __launch_bounds__(kMostThreads) held_kernel(Task task) {
 template <class Task>
 __global__ void __launch_bounds__(kLoopThreads) loop_kernel(Task task) {
   using T = typename Task::Type;
+  follow_previous();
   const std::int64_t r = blockIdx.x;
   const T* row = task.row(r);
   const int lead = lead_of(row);
@@ -206,9 +209,9 @@ void launch_rows(const Context& context, std::int64_t rows, std::int64_t vocab, 
   WM_CHECK(rows <= kMaxGrid, "too many rows for one grid");
   const std::int64_t vectors = divide_up(vocab + kLanes<T> - 1, kLanes<T>);  // with the longest lead
   if (vectors <= std::int64_t{kMostThreads} * kHeld) {
-    held_kernel<<<grid_of(rows), round_to_warps(divide_up(vectors, kHeld)), 0, stream_of(context)>>>(task);
+    launch(context, held_kernel<Task>, grid_of(rows), round_to_warps(divide_up(vectors, kHeld)), 0, task);
   } else {
-    loop_kernel<<<grid_of(rows), kLoopThreads, 0, stream_of(context)>>>(task);
+    launch(context, loop_kernel<Task>, grid_of(rows), kLoopThreads, 0, task);
   }
   check_launch();
 }
@@ -219,6 +222,7 @@ template <int kCount, class In, class Out>
 __global__ void __launch_bounds__(kThreads)
     gradient_kernel(const In* in, Out* out, std::int64_t vocab, std::int64_t stride, std::int64_t pieces,
                     const float* lse, const std::int32_t* targets, float scale, const StepState* state) {
+  follow_previous();
   const std::int64_t r = blockIdx.x / pieces, piece = blockIdx.x - r * pieces;
   const In* row = in + r * stride;
   Out* to = out + r * stride;
@@ -254,12 +258,13 @@ void launch_gradient(const Context& context, const In* in, Out* out, std::int64_
                      const StepState* state) {
   const std::int64_t pieces = divide_up(vocab + kCount - 1, std::int64_t{kThreads} * kCount);
   WM_CHECK(rows * pieces <= kMaxGrid, "too many rows for one grid");
-  gradient_kernel<kCount><<<grid_of(rows * pieces), kThreads, 0, stream_of(context)>>>(in, out, vocab, stride, pieces,
-                                                                                       lse, targets, scale, state);
+  launch(context, gradient_kernel<kCount, In, Out>, grid_of(rows * pieces), kThreads, 0, in, out, vocab, stride, pieces,
+         lse, targets, scale, state);
   check_launch();
 }
 
 __global__ void __launch_bounds__(kThreads) nll_kernel(NllForward a) {
+  follow_previous();
   const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (r < a.rows) a.losses[r] = -logit_at(a.log_probabilities + r * a.vocab, a.targets[r], a.vocab);
 }
@@ -267,6 +272,7 @@ __global__ void __launch_bounds__(kThreads) nll_kernel(NllForward a) {
 /// One block: the order of the additions is the same on every run.
 __global__ void __launch_bounds__(kMostThreads) mean_kernel(Mean a) {
   __shared__ double parts[kWarp];
+  follow_previous();
   double sum = 0;
 #pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < a.count; i += kMostThreads) sum += static_cast<double>(a.values[i]);
@@ -313,7 +319,7 @@ void log_softmax_forward(const Context& context, const LogSoftmaxForward& a) {
 void nll_forward(const Context& context, const NllForward& a) {
   if (a.rows == 0) return;
   const DeviceGuard guard(context.device());
-  nll_kernel<<<grid_of(divide_up(a.rows, kThreads)), kThreads, 0, stream_of(context)>>>(a);
+  launch(context, nll_kernel, grid_of(divide_up(a.rows, kThreads)), kThreads, 0, a);
   check_launch();
 }
 
@@ -336,7 +342,7 @@ void log_softmax_backward(const Context& context, const LogSoftmaxBackward& a) {
 
 void mean(const Context& context, const Mean& a) {
   const DeviceGuard guard(context.device());
-  mean_kernel<<<1, kMostThreads, 0, stream_of(context)>>>(a);
+  launch(context, mean_kernel, 1, kMostThreads, 0, a);
   check_launch();
 }
 

@@ -1,6 +1,7 @@
 // Elementwise operations over dense arrays: a thread handles kStep vectors, a block's width apart, all loaded before
 // the first is stored, so that enough bytes are under way. Arrays that do not begin on 16 bytes, and the last elements
 // of any, go one by one.
+#include "kernels/layers/cuda/launch.cuh"
 #include "kernels/layers/cuda/vectors.cuh"
 #include "kernels/layers/detail/operations.hpp"
 
@@ -28,6 +29,7 @@ __device__ __forceinline__ float apply(float a, float b) {
 
 template <ElementwiseOperation kOperation, int kCount, class T>
 __global__ void __launch_bounds__(kThreads) elementwise_kernel(const T* a, const T* b, T* out, std::int64_t count) {
+  follow_previous();
   constexpr bool kReadsB = kOperation != ElementwiseOperation::silu;
   const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) * (kThreads * kStep * kCount);
   float x[kStep][kCount], y[kStep][kCount];
@@ -74,12 +76,12 @@ __global__ void __launch_bounds__(kThreads) convert_kernel(const In* in, Out* ou
 }
 
 template <ElementwiseOperation kOperation, class T>
-void launch(const Context& context, const Elementwise& e) {
+void enqueue(const Context& context, const Elementwise& e) {
   const auto run = [&](auto lanes) {
     constexpr int kCount = decltype(lanes)::value;
     const unsigned grid = grid_of(divide_up(e.count, kThreads * kStep * kCount));
-    elementwise_kernel<kOperation, kCount><<<grid, kThreads, 0, stream_of(context)>>>(
-        static_cast<const T*>(e.a), static_cast<const T*>(e.b), static_cast<T*>(e.out), e.count);
+    launch(context, elementwise_kernel<kOperation, kCount, T>, grid, kThreads, 0, static_cast<const T*>(e.a),
+           static_cast<const T*>(e.b), static_cast<T*>(e.out), e.count);
   };
   if (aligned(e.a, e.b, e.out)) {
     run(std::integral_constant<int, kLanes<T>>{});
@@ -98,13 +100,13 @@ void elementwise(const Context& context, const Elementwise& arguments) {
     using enum ElementwiseOperation;
     switch (arguments.operation) {
       case add:
-        return launch<add, T>(context, arguments);
+        return enqueue<add, T>(context, arguments);
       case multiply:
-        return launch<multiply, T>(context, arguments);
+        return enqueue<multiply, T>(context, arguments);
       case silu:
-        return launch<silu, T>(context, arguments);
+        return enqueue<silu, T>(context, arguments);
       case silu_backward:
-        return launch<silu_backward, T>(context, arguments);
+        return enqueue<silu_backward, T>(context, arguments);
     }
   });
   check_launch();

@@ -6,6 +6,7 @@
 // Workspace, in int32: first[vocab + 1], rank[rows], order[rows].
 #include <limits>
 
+#include "kernels/layers/cuda/launch.cuh"
 #include "kernels/layers/cuda/vectors.cuh"
 #include "kernels/layers/detail/operations.hpp"
 
@@ -68,6 +69,7 @@ __global__ void __launch_bounds__(kSortThreads)
     order_kernel(const std::int32_t* tokens, std::int32_t rows, std::int32_t vocab, std::int32_t* first,
                  const std::int32_t* rank, std::int32_t* order) {
   __shared__ std::int32_t totals[kWarp];
+  follow_previous();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
   std::int32_t done = 0;  // the sum of what lies before this stretch
   for (std::int64_t begin = 1; begin <= vocab; begin += kSortThreads) {
@@ -157,7 +159,7 @@ void embedding_backward(const Context& context, const EmbeddingBackward& a) {
     rank_kernel<<<grid_of(divide_up(divide_up(a.rows, kGroup) * kWarp, kThreads)), kThreads, 0, stream_of(context)>>>(
         a.tokens, rows, vocab, first, rank);
     check_launch();
-    order_kernel<<<1, kSortThreads, 0, stream_of(context)>>>(a.tokens, rows, vocab, first, rank, order);
+    launch(context, order_kernel, 1, kSortThreads, 0, a.tokens, rows, vocab, first, rank, order);
     check_launch();
   }
   for_storage(a.dtype, [&](auto type) {

@@ -6,6 +6,7 @@
 // column's in the same order on every run.
 //
 // Workspace: shares(rows) x width floats. Shared memory: a row of floats where several teams' shares meet.
+#include "kernels/layers/cuda/launch.cuh"
 #include "kernels/layers/cuda/vectors.cuh"
 #include "kernels/layers/detail/operations.hpp"
 
@@ -43,6 +44,7 @@ template <int kHeld, class T>
 __global__ void __launch_bounds__(kMostThreads) forward_kernel(RmsNormForward a) {
   constexpr int kCount = kLanes<T>;
   __shared__ float parts[kWarp];
+  follow_previous();
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * a.width;
   const T *x = static_cast<const T*>(a.x) + row, *weight = static_cast<const T*>(a.weight);
   float s[kHeld][kCount], w[kHeld][kCount], addend[kHeld][kCount];
@@ -84,6 +86,7 @@ __global__ void __launch_bounds__(kMostThreads) forward_kernel(RmsNormForward a)
 template <class T>
 __global__ void __launch_bounds__(kLoopThreads) forward_loop_kernel(RmsNormForward a) {
   __shared__ float parts[kWarp];
+  follow_previous();
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * a.width;
   const T *x = static_cast<const T*>(a.x) + row, *weight = static_cast<const T*>(a.weight);
   const T *addend = static_cast<const T*>(a.addend) + row, *s = x;
@@ -124,6 +127,7 @@ __global__ void __launch_bounds__(kMostThreads)
   constexpr int kCount = kLanes<T>;
   extern __shared__ float meeting[];  // width floats, where there are several teams
   __shared__ float parts[2][kWarp];
+  follow_previous();
   const int teams = static_cast<int>(blockDim.x) / team, my_team = static_cast<int>(threadIdx.x) / team;
   const int rank = static_cast<int>(threadIdx.x) % team;
   const std::int64_t begin = blockIdx.x * rows_a_block, end = min(a.rows, begin + rows_a_block);
@@ -196,6 +200,7 @@ __global__ void __launch_bounds__(kMostThreads)
 template <class T>
 __global__ void __launch_bounds__(kLoopThreads) backward_loop_kernel(RmsNormBackward a, std::int64_t rows_a_block) {
   __shared__ float parts[kWarp];
+  follow_previous();
   const std::int64_t begin = blockIdx.x * rows_a_block, end = min(a.rows, begin + rows_a_block);
   const T* weight = static_cast<const T*>(a.weight);
   float* shares = static_cast<float*>(a.workspace) + static_cast<std::int64_t>(blockIdx.x) * a.width;
@@ -225,6 +230,7 @@ template <class G>
 __global__ void __launch_bounds__(kColumns* kShareRows)
     weight_gradient_kernel(const float* shares, std::int64_t count, std::int64_t width, bool accumulate, G* d_weight) {
   __shared__ float sums[kShareRows][kColumns];
+  follow_previous();
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kColumns + threadIdx.x;
   float sum = 0;
   if (column < width) {
@@ -258,11 +264,11 @@ void rmsnorm_forward(const Context& context, const RmsNormForward& a) {
     const Shape shape(a.width, kLanes<T>, aligned(a.x, a.addend, a.sum, a.weight, a.out));
     const unsigned grid = grid_of(a.rows);
     if (!shape.held) {
-      forward_loop_kernel<T><<<grid, shape.team, 0, stream_of(context)>>>(a);
+      launch(context, forward_loop_kernel<T>, grid, shape.team, 0, a);
     } else if (shape.per_thread == 1) {
-      forward_kernel<1, T><<<grid, shape.team, 0, stream_of(context)>>>(a);
+      launch(context, forward_kernel<1, T>, grid, shape.team, 0, a);
     } else {
-      forward_kernel<kWideHeld, T><<<grid, shape.team, 0, stream_of(context)>>>(a);
+      launch(context, forward_kernel<kWideHeld, T>, grid, shape.team, 0, a);
     }
   });
   check_launch();
@@ -285,21 +291,20 @@ void rmsnorm_backward(const Context& context, const RmsNormBackward& a) {
       const unsigned threads = shape.team * static_cast<unsigned>(teams);
       const int team = static_cast<int>(shape.team);
       if (!shape.held) {
-        backward_loop_kernel<T><<<grid_of(shares), threads, 0, stream_of(context)>>>(a, rows);
+        launch(context, backward_loop_kernel<T>, grid_of(shares), threads, 0, a, rows);
       } else if (shape.per_thread == 1) {
         const std::size_t shared = teams > 1 ? static_cast<std::size_t>(a.width) * sizeof(float) : 0;
-        backward_kernel<1, T><<<grid_of(shares), threads, shared, stream_of(context)>>>(a, team, rows);
+        launch(context, backward_kernel<1, T>, grid_of(shares), threads, shared, a, team, rows);
       } else {
-        backward_kernel<kWideHeld, T><<<grid_of(shares), threads, 0, stream_of(context)>>>(a, team, rows);
+        launch(context, backward_kernel<kWideHeld, T>, grid_of(shares), threads, 0, a, team, rows);
       }
     });
     check_launch();
   }
   for_storage(a.gradient_dtype, [&](auto type) {
     using G = decltype(type);
-    weight_gradient_kernel<G>
-        <<<grid_of(divide_up(a.width, kColumns)), dim3(kColumns, kShareRows), 0, stream_of(context)>>>(
-            static_cast<const float*>(a.workspace), shares, a.width, a.accumulate, static_cast<G*>(a.d_weight));
+    launch(context, weight_gradient_kernel<G>, grid_of(divide_up(a.width, kColumns)), dim3(kColumns, kShareRows), 0,
+           static_cast<const float*>(a.workspace), shares, a.width, a.accumulate, static_cast<G*>(a.d_weight));
   });
   check_launch();
 }

@@ -1,5 +1,6 @@
 // A block has one row of Q and K. Its threads are positions within a head times some of the heads; a thread turns the
 // same kCount elements of every head it comes to, with the angles in registers.
+#include "kernels/layers/cuda/launch.cuh"
 #include "kernels/layers/cuda/vectors.cuh"
 #include "kernels/layers/detail/operations.hpp"
 
@@ -12,6 +13,7 @@ constexpr int kThreads = 256;
 /// kCount elements, whole pairs. kPacked: in vectors of kCount * sizeof(T) bytes.
 template <bool kPacked, int kCount, class T>
 __global__ void __launch_bounds__(kThreads) rope_kernel(RopeArguments a, int positions, int concurrent) {
+  follow_previous();
   const std::int64_t row = blockIdx.x;
   const int slot = static_cast<int>(threadIdx.x) / positions, first = static_cast<int>(threadIdx.x) % positions;
   if (slot >= concurrent) return;
@@ -65,9 +67,8 @@ void rope(const Context& context, const RopeArguments& a) {
       constexpr int kCount = decltype(lanes)::value;
       const std::int64_t positions = std::min<std::int64_t>(a.head_dim / kCount, kThreads);
       const std::int64_t concurrent = std::min(units, kThreads / positions);
-      rope_kernel<decltype(packed)::value, kCount, T>
-          <<<grid_of(a.rows), round_to_warps(positions * concurrent), 0, stream_of(context)>>>(
-              a, static_cast<int>(positions), static_cast<int>(concurrent));
+      launch(context, rope_kernel<decltype(packed)::value, kCount, T>, grid_of(a.rows),
+             round_to_warps(positions * concurrent), 0, a, static_cast<int>(positions), static_cast<int>(concurrent));
     };
     constexpr int kVector = kLanes<T>;
     if (aligned(a.q_in, a.k_in, a.q_out, a.k_out) && a.head_dim % kVector == 0 && a.in_stride % kVector == 0 &&

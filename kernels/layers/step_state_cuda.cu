@@ -1,3 +1,4 @@
+#include "kernels/layers/cuda/launch.cuh"
 #include "kernels/layers/cuda/vectors.cuh"
 #include "kernels/layers/detail/operations.hpp"
 
@@ -6,6 +7,7 @@ namespace warpmeter::layers::cuda {
 namespace {
 
 __global__ void finish_kernel(FinishStep a) {
+  follow_previous();
   StepState state = *a.state;
   if (state.overflow != 0) {
     ++state.skipped;
@@ -25,7 +27,7 @@ __global__ void finish_kernel(FinishStep a) {
 
 void finish_step(const Context& context, const FinishStep& a) {
   const DeviceGuard guard(context.device());
-  finish_kernel<<<1, 1, 0, stream_of(context)>>>(a);
+  launch(context, finish_kernel, 1, 1, 0, a);
   check_launch();
 }
 

@@ -1,5 +1,6 @@
 // A block has a piece of one row: a thread handles up to kStep vectors of it, a block's width apart, all loaded before
 // the first is stored. Blocks run along the rows, then down.
+#include "kernels/layers/cuda/launch.cuh"
 #include "kernels/layers/cuda/vectors.cuh"
 #include "kernels/layers/detail/operations.hpp"
 
@@ -36,6 +37,7 @@ struct Place {
 
 template <int kCount, int kStep, class T>
 __global__ void __launch_bounds__(kMostThreads) forward_kernel(SwigluForward a, std::int64_t pieces) {
+  follow_previous();
   const Place place(pieces, kCount, kStep);
   const T* gate = static_cast<const T*>(a.gate) + place.row * a.in_stride;
   const T* up = static_cast<const T*>(a.up) + place.row * a.in_stride;
@@ -60,6 +62,7 @@ __global__ void __launch_bounds__(kMostThreads) forward_kernel(SwigluForward a, 
 
 template <int kCount, class T>
 __global__ void __launch_bounds__(kMostThreads) backward_kernel(SwigluBackward a, std::int64_t pieces) {
+  follow_previous();
   const Place place(pieces, kCount, 1);
   if (place.first >= a.width) return;
   const std::int64_t in = place.row * a.in_stride + place.first, dense = place.row * a.width + place.first;
@@ -91,8 +94,7 @@ void swiglu_forward(const Context& context, const SwigluForward& a) {
     const auto run = [&](auto lanes) {
       constexpr int kCount = decltype(lanes)::value, kStep = 2;
       const Layout layout(a.rows, a.width, kCount, kStep);
-      forward_kernel<kCount, kStep, T>
-          <<<grid_of(layout.blocks), layout.threads, 0, stream_of(context)>>>(a, layout.pieces);
+      launch(context, forward_kernel<kCount, kStep, T>, grid_of(layout.blocks), layout.threads, 0, a, layout.pieces);
     };
     constexpr int kVector = kLanes<T>;
     if (aligned(a.gate, a.up, a.out) && a.width % kVector == 0 && a.in_stride % kVector == 0) {
@@ -112,7 +114,7 @@ void swiglu_backward(const Context& context, const SwigluBackward& a) {
     const auto run = [&](auto lanes) {
       constexpr int kCount = decltype(lanes)::value;
       const Layout layout(a.rows, a.width, kCount, 1);
-      backward_kernel<kCount, T><<<grid_of(layout.blocks), layout.threads, 0, stream_of(context)>>>(a, layout.pieces);
+      launch(context, backward_kernel<kCount, T>, grid_of(layout.blocks), layout.threads, 0, a, layout.pieces);
     };
     constexpr int kVector = kLanes<T>;
     if (aligned(a.gate, a.up, a.d_out, a.d_gate, a.d_up, a.out) && a.width % kVector == 0 &&

@@ -8,6 +8,7 @@
 // The step's factors (the bias corrections are powers of beta) are taken once a block, in fp64.
 
 #include "kernels/layers/adamw.hpp"
+#include "kernels/layers/cuda/launch.cuh"
 #include "kernels/layers/cuda/tensor_list.cuh"
 
 namespace warpmeter::layers::cuda {
@@ -26,7 +27,7 @@ struct AdamwStep {
   const StepState* state;
 };
 
-using AdamwLaunch = void (*)(cudaStream_t stream, const TensorList<AdamwEntry>& list, const AdamwStep& step);
+using AdamwLaunch = void (*)(const Context& context, const TensorList<AdamwEntry>& list, const AdamwStep& step);
 
 /// The launcher for a weight's and a master's kind; null where there is none. One file each.
 [[nodiscard]] AdamwLaunch adamw_plain(DType weight, DType gradient, DType moment);
@@ -175,6 +176,7 @@ template <class Master, class G, class M>
 __global__ void __launch_bounds__(kAdamwThreads)
     adamw_kernel(const __grid_constant__ TensorList<AdamwEntry> list, const AdamwStep a) {
   __shared__ AdamwFactors factors;
+  follow_previous();
   if (a.state->overflow != 0) return;
   if (threadIdx.x == 0) factors = adamw_factors(a);
   __syncthreads();  // `factors` is visible to all warps
@@ -189,8 +191,8 @@ __global__ void __launch_bounds__(kAdamwThreads)
 }
 
 template <class Master, class G, class M>
-void adamw_launch(cudaStream_t stream, const TensorList<AdamwEntry>& list, const AdamwStep& step) {
-  adamw_kernel<Master, G, M><<<grid_of(list.chunks()), kAdamwThreads, 0, stream>>>(list, step);
+void adamw_launch(const Context& context, const TensorList<AdamwEntry>& list, const AdamwStep& step) {
+  launch(context, adamw_kernel<Master, G, M>, grid_of(list.chunks()), kAdamwThreads, 0, list, step);
 }
 
 /// Gradients are fp32 or W, moments fp32 or bf16.

@@ -44,8 +44,9 @@ NormedResidual norm_stream(Executor& executor, const BlockContext& context, std:
   Memory& memory = executor.memory();
   const std::int64_t rows = context.rows(), width = context.config.d_model;
   NormedResidual result;
-  result.normed = Array(memory, "normed residual", rows * width, context.precision.activation, MemoryKind::activations);
-  result.inv_rms = Array(memory, "inverse rms", rows, DType::fp32, MemoryKind::activations);
+  result.normed =
+      Array(memory, {"normed residual", name}, rows * width, context.precision.activation, MemoryKind::activations);
+  result.inv_rms = Array(memory, {"inverse rms", name}, rows, DType::fp32, MemoryKind::activations);
   result.residual = std::move(stream.current);
   layers::RmsNormForward arguments{.rows = rows, .width = width, .dtype = context.precision.activation};
   arguments.x = result.residual.data();

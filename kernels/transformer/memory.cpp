@@ -1,6 +1,7 @@
 #include "kernels/transformer/memory.hpp"
 
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "kernels/runtime/annotate.hpp"
@@ -31,13 +32,15 @@ std::size_t Memory::rounded(std::size_t bytes) {
   return (bytes + kRounding - 1) / kRounding * kRounding;
 }
 
-Array::Array(Memory& memory, std::string_view what, std::int64_t count, DType dtype, MemoryKind kind)
+Array::Array(Memory& memory, const ArrayName& name, std::int64_t count, DType dtype, MemoryKind kind)
     : count_(count), dtype_(dtype), kind_(kind) {
   const std::size_t bytes = static_cast<std::size_t>(count) * size_of(dtype);
   if (!memory.planning()) {
     // As memory snapshots call them.
-    const FrameScope frame(what);
-    const CategoryScope category(kind == MemoryKind::optimizer ? "optimizer state" : name(kind));
+    std::optional<FrameScope> operation;
+    if (!name.operation.empty()) operation.emplace(name.operation, name.where);
+    const FrameScope frame(name.what, name.where);
+    const CategoryScope category(kind == MemoryKind::optimizer ? "optimizer state" : transformer::name(kind));
     buffer_ = Buffer(memory.context(), bytes);
   }
   memory_ = &memory;

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <source_location>
 #include <string_view>
 
 #include "kernels/runtime/context.hpp"
@@ -56,12 +57,26 @@ class Memory {
   MemoryByKind current_, peak_;
 };
 
+/// What the allocator's history calls an array: frames "q, k, v" within "QKV_MATMUL", at the place that names it.
+struct ArrayName {
+  std::string_view what;       ///< a literal
+  std::string_view operation;  ///< that writes it first, a literal; empty: none, or `what` is its name
+  std::source_location where;
+
+  // Implicit, so that a name alone will do.
+  ArrayName(const char* array, std::string_view written_by = {},
+            std::source_location place = std::source_location::current())
+      : what(array), operation(written_by), where(place) {}
+  ArrayName(std::string_view array, std::string_view written_by = {},
+            std::source_location place = std::source_location::current())
+      : what(array), operation(written_by), where(place) {}
+};
+
 /// A dense array of the model; null in a planning memory. Must not outlive its Memory.
 class Array {
  public:
   Array() = default;
-  /// `what` is what the allocator's history calls it: a literal.
-  Array(Memory& memory, std::string_view what, std::int64_t count, DType dtype, MemoryKind kind);
+  Array(Memory& memory, const ArrayName& name, std::int64_t count, DType dtype, MemoryKind kind);
   ~Array() { reset(); }
   Array(Array&& other) noexcept { *this = std::move(other); }
   Array& operator=(Array&& other) noexcept;

@@ -20,32 +20,32 @@ struct Eager {
   Executor& executor;
   const BlockContext& c;
 
-  [[nodiscard]] Array array(std::string_view what, std::int64_t columns) const {
-    return {executor.memory(), what, c.rows() * columns, c.precision.activation, MemoryKind::activations};
+  [[nodiscard]] Array array(const ArrayName& name, std::int64_t columns) const {
+    return {executor.memory(), name, c.rows() * columns, c.precision.activation, MemoryKind::activations};
   }
 
-  [[nodiscard]] Array linear(std::string_view name, const Array& x, std::int64_t place, std::int64_t in,
+  [[nodiscard]] Array linear(const ArrayName& name, const Array& x, std::int64_t place, std::int64_t in,
                              std::int64_t out) const {
     Array y = array(name, out);
-    executor.matmul(name, layers::linear_forward(c.rows(), in, out, c.precision.compute, c.precision.activation),
+    executor.matmul(name.what, layers::linear_forward(c.rows(), in, out, c.precision.compute, c.precision.activation),
                     x.data(), c.weight(place), y.data());
     return y;
   }
 
   /// The weight's gradient and the input's.
-  [[nodiscard]] Array linear_backward(std::string_view weight_name, std::string_view input_name, const Array& d_y,
+  [[nodiscard]] Array linear_backward(std::string_view weight_name, const ArrayName& input_name, const Array& d_y,
                                       const Array& x, std::int64_t place, std::int64_t in, std::int64_t out) const {
     weight_gradient(executor, c, weight_name, {place}, in, out, d_y.data(), x.data());
     Array d_x = array(input_name, in);
-    executor.matmul(input_name,
+    executor.matmul(input_name.what,
                     layers::linear_input_gradient(c.rows(), in, out, c.precision.compute, c.precision.activation),
                     d_y.data(), c.weight(place), d_x.data());
     return d_x;
   }
 
-  [[nodiscard]] Array rotated(std::string_view name, const Array& x, bool inverse) const {
+  [[nodiscard]] Array rotated(const ArrayName& name, const Array& x, bool inverse) const {
     Array y = array(name, c.config.d_model);
-    executor.apply(name, OperationKind::elementwise, layers::rope,
+    executor.apply(name.what, OperationKind::elementwise, layers::rope,
                    layers::RopeArguments{.rows = c.rows(),
                                          .seq_len = c.context,
                                          .heads = c.config.heads,
@@ -60,10 +60,10 @@ struct Eager {
     return y;
   }
 
-  [[nodiscard]] Array elementwise(std::string_view name, ElementwiseOperation operation, const Array& a,
+  [[nodiscard]] Array elementwise(const ArrayName& name, ElementwiseOperation operation, const Array& a,
                                   const Array& b) const {
     Array out(executor.memory(), name, a.count(), c.precision.activation, MemoryKind::activations);
-    executor.apply(name, OperationKind::elementwise, layers::elementwise,
+    executor.apply(name.what, OperationKind::elementwise, layers::elementwise,
                    layers::Elementwise{.operation = operation,
                                        .count = a.count(),
                                        .dtype = c.precision.activation,
@@ -73,10 +73,10 @@ struct Eager {
     return out;
   }
 
-  [[nodiscard]] Array norm_backward(std::string_view name, std::int64_t place, const Array& normalized,
+  [[nodiscard]] Array norm_backward(const ArrayName& name, std::int64_t place, const Array& normalized,
                                     const Array& inv_rms, const Array& d_out) const {
     Array d_x = array(name, c.config.d_model);
-    executor.apply_with_workspace(name, OperationKind::norm, layers::rmsnorm_backward,
+    executor.apply_with_workspace(name.what, OperationKind::norm, layers::rmsnorm_backward,
                                   layers::RmsNormBackward{.rows = c.rows(),
                                                           .width = c.config.d_model,
                                                           .dtype = c.precision.activation,
@@ -113,8 +113,9 @@ class NaiveBlock final : public Block {
     }
     Array v = eager.linear("V_MATMUL", first.normed, places.wv, width, width);
     if (!all) first.normed.reset();
-    Array attended = eager.array("attention output", width);
-    Array lse(executor.memory(), "log-sum-exp", c.rows() * c.config.heads, DType::fp32, MemoryKind::activations);
+    Array attended = eager.array({"attention output", "ATTENTION"}, width);
+    Array lse(executor.memory(), {"log-sum-exp", "ATTENTION"}, c.rows() * c.config.heads, DType::fp32,
+              MemoryKind::activations);
     const attention::ForwardArguments operands{as_const(heads_of(c, q)), as_const(heads_of(c, k)),
                                                as_const(heads_of(c, v)), heads_of(c, attended), lse.as<float>()};
     AttentionState attention = executor.attention_forward(*c.attention, c.attention_problem(), operands, all);
@@ -198,7 +199,8 @@ class NaiveBlock final : public Block {
       state.middle.reset();
       state.normed2.reset();
     }
-    Array d_q = eager.array("d q", width), d_k = eager.array("d k", width), d_v = eager.array("d v", width);
+    Array d_q = eager.array({"d q", "ATTENTION_BWD"}, width), d_k = eager.array({"d k", "ATTENTION_BWD"}, width),
+          d_v = eager.array({"d v", "ATTENTION_BWD"}, width);
     {
       const Array d_attended = eager.linear_backward("OUTPUT_BWD_WEIGHT_MATMUL", "OUTPUT_BWD_INPUT_MATMUL", gradient,
                                                      state.attended, places.wo, width, width);

@@ -68,6 +68,12 @@ bool names_a_layer(std::string_view name) {
   return false;
 }
 
+/// "QKV_MATMUL", as this suite writes operations: a frame inside of it says what is allocated. No phase ("FWD_STEP").
+bool names_an_operation(std::string_view name) {
+  return name.size() > 2 && !name.ends_with("_STEP") && !names_a_layer(name) &&
+         name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == std::string_view::npos;
+}
+
 /// A C++ function's name without its arguments, and no longer than people read.
 std::string short_name(std::string_view name) {
   if (const std::size_t paren = name.find('('); paren != std::string_view::npos && paren > 0 && has(name, "::")) {
@@ -114,8 +120,8 @@ Labels::Labels(const Snapshot& snapshot) : snapshot_(snapshot) {
 StackLabels Labels::label(StackId stack) {
   StackLabels labels;
   std::string operation, layer, source, python;
-  bool aten = false, optimizer = false, optimizer_state = false, backward = false, library = false, forward = false,
-       module = false;
+  bool aten = false, own = false, optimizer = false, optimizer_state = false, backward = false, library = false,
+       forward = false, module = false;
   for (const std::uint32_t index : snapshot_.stacks[stack]) {
     if (noise_[index] != 0) continue;
     const Frame& frame = snapshot_.stacks.frame(index);
@@ -125,6 +131,9 @@ StackLabels Labels::label(StackId stack) {
     if (const auto found = aten_operation(name); !aten && !found.empty()) {
       operation = "aten::" + std::string(found);
       aten = true;
+    } else if (!aten && !own && !is_python && names_an_operation(name)) {
+      operation = name;
+      own = true;
     } else if (operation.empty() && !name.starts_with("c10::") && !name.starts_with("at::")) {
       operation = is_python ? place(filename, frame.line) + " " + std::string(name) : short_name(name);
     }

@@ -11,7 +11,7 @@ namespace warpmeter::reports::snapshot {
 
 /// What a stack says about the memory that it allocated.
 struct StackLabels {
-  TextId operation = 0;  ///< "ATTN_SOFTMAX", "aten::addmm", "linear.py:134 forward", or "(no frames)"
+  TextId operation = 0;  ///< "QKV_MATMUL", "aten::addmm", "linear.py:134 forward", or "(no frames)"
   TextId layer = 0;      ///< "layer 3"; in PyTorch's own files the call site outside of PyTorch; "" where there is none
   TextId source = 0;     ///< "model.cpp:120"
   TextId category = 0;   ///< by the rules below

@@ -95,7 +95,7 @@ class FlashCuda final : public Implementation {
 
   [[nodiscard]] ComputePath compute_path(const AttentionProblem& problem, Pass pass) const override {
     if (problem.dtype == DType::fp32) return ComputePath::tf32x3;
-    // 16-bit operands are exact in tf32, and the two passes have tf32 products for all types.
+    // 16-bit operands are exact in tf32, and the two passes have tf32 products for all types, but for 16-bit scores.
     if (two_pass_ && pass == Pass::backward) return ComputePath::tf32;
     return Implementation::compute_path(problem, pass);
   }

@@ -20,6 +20,7 @@ class EmulatedFlash final : public Implementation {
     maximum_stale,  ///< the sum is rescaled to a new maximum, O is not
     lse_rounded,    ///< LSE has two bytes
     d_left_out,     ///< dS = P dP
+    scores_differ,  ///< the backward adds scores up in another way, eight products at a time and cut
   };
 
   explicit EmulatedFlash(Maximum maximum, Fault fault = Fault::none) : maximum_(maximum), fault_(fault) {}

@@ -121,6 +121,16 @@ TEST_P(VerifierFaults, AMissingDeltaIsFound) {
   }
 }
 
+/// Scores of 1e4 that a backward adds up in another order than its forward: P = exp(S - LSE) is off by the difference.
+/// bf16 does not see it, of which P has 8 bits.
+TEST(VerifierFaults, ScoresAddedUpInTwoWaysAreFound) {
+  const Case c = make_case(DType::fp16, 256, Values::inexact_scores, false);
+  const CheckReport right = check(EmulatedFlash(Maximum::lagging), c);
+  EXPECT_TRUE(right.passed()) << right.failure();
+  const CheckReport wrong = check(EmulatedFlash(Maximum::lagging, Fault::scores_differ), c);
+  EXPECT_EQ(wrong.failure().rfind("dv is off by ", 0), 0U) << wrong.failure();
+}
+
 /// The same outputs against what is allowed where scores are stored: at 1e4 next to everything.
 TEST(VerifierFaults, StoredScoresOf1e4AreNoYardstickForOthers) {
   const Case c = make_case(DType::bf16, 64, Values::inexact_scores, false);

@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
     const std::uint32_t stats = stage + offsetof(Stage, stats) + (lane % 4) * 2 * sizeof(float);
 
     float p[kM][kN][4];
-    tf32_product_abt<kSplitScores<T>, true, kTilePitch, kTilePitch, kK, Traits::kUnroll>(
+    scores_product_abt<T, true, kTilePitch, kTilePitch, kK, Traits::kUnroll>(
         p, shared + offsetof(Storage, k) + warp_key * kTilePitch * 4 + tf32_a_lane_offset<kTilePitch>(lane),
         stage + offsetof(Stage, q) + tf32_b_lane_offset<kTilePitch>(lane));
     mask_scores(p, diagonal_of(shape, work, step, kRowsM, kRowsN), work.key_rows, kRowsN, warp_key, lane);

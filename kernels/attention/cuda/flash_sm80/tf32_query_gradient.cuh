@@ -110,8 +110,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kMinBlocks)
     const std::uint32_t a_lane = shared + warp_row * kTilePitch * 4 + tf32_a_lane_offset<kTilePitch>(lane);
     const std::uint32_t b_lane = stage + tf32_b_lane_offset<kTilePitch>(lane);
     float s[1][kN][4], dp[1][kN][4];
-    tf32_product_abt<kSplitScores<T>, false, kTilePitch, kTilePitch, kK, Traits::kUnroll>(
-        s, a_lane + offsetof(Storage, q), b_lane);
+    scores_product_abt<T, false, kTilePitch, kTilePitch, kK, Traits::kUnroll>(s, a_lane + offsetof(Storage, q), b_lane);
     tf32_product_abt<kSplit, false, kTilePitch, kTilePitch, kK, Traits::kUnroll>(dp, a_lane + offsetof(Storage, d_o),
                                                                                  b_lane + kValueOffset);
     const int keys = work.key_rows + step * kRowsN;

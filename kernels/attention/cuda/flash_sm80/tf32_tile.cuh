@@ -342,6 +342,55 @@ __device__ __forceinline__ void tf32_product_abt(float (&out)[kM][kN][4], std::u
   }
 }
 
+/// The same for scores, which the backward has to add up as the forward did: what a score of 1e4 is off by, LSE is off
+/// by too, and P = exp(S - LSE) is right. The forward of 16-bit operands adds 16 products at a time (mma.m16n8k16 and
+/// wgmma), so these do: T as its own operands, packed from the tile's floats, which hold them exactly. The eight
+/// columns of a half are taken in another order (t and t + 4 as neighbours), which is as an ldmatrix brings them;
+/// tensor cores add at least those eight at once.
+template <class T, bool kSecondFirst, int kPitchA, int kPitchB, int kK, int kUnroll = 2, int kM, int kN>
+__device__ __forceinline__ void scores_product_abt(float (&out)[kM][kN][4], std::uint32_t a_lane,
+                                                   std::uint32_t b_lane) {
+  if constexpr (sizeof(T) == 4) {
+    tf32_product_abt<kSplitScores<T>, kSecondFirst, kPitchA, kPitchB, kK, kUnroll>(out, a_lane, b_lane);
+  } else {
+    static_assert(kN % 2 == 0 && kK % 2 == 0);
+    const auto pack = [](std::uint32_t low, std::uint32_t high) {
+      return ptx::pack2<T>(__uint_as_float(low), __uint_as_float(high));
+    };
+    clear(out);
+#pragma unroll kUnroll
+    for (int k = 0; k < kK; k += 2) {
+      std::uint32_t a[kM][4];
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          std::uint32_t bits[4];
+          ptx::ldmatrix_x4(bits, a_lane + (m * 16 * kPitchA + (k + half) * 8) * 4);
+          a[m][2 * half] = pack(bits[0], bits[2]);
+          a[m][2 * half + 1] = pack(bits[1], bits[3]);
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kN; n += 2) {
+        std::uint32_t b[2][2];  // of the two column tiles
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          std::uint32_t bits[4];
+          ptx::ldmatrix_x4(bits, b_lane + (n * 8 * kPitchB + (k + half) * 8) * 4);
+          b[0][half] = pack(bits[0], bits[1]);
+          b[1][half] = pack(bits[2], bits[3]);
+        }
+#pragma unroll
+        for (int m = 0; m < kM; ++m) {
+          ptx::mma_m16n8k16<T>(out[m][n], a[m], b[0][0], b[0][1]);
+          ptx::mma_m16n8k16<T>(out[m][n + 1], a[m], b[1][0], b[1][1]);
+        }
+      }
+    }
+  }
+}
+
 /// acc += A B over the rows of a tile: A (16 kM rows x 8 kK columns) in an accumulator's layout, B stored as 8 kK rows
 /// x 8 kN columns. kSplit: the tile's sum starts from zero and is added in fp32, since tensor cores truncate as they
 /// add. b_lane: by tf32_group_lane_offset<kPitchB, kGroup>.

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/attention/detail/decode_join.hpp"
 #include "kernels/attention/kv_cache.hpp"
 #include "kernels/attention/merge.hpp"
 #include "kernels/attention/problem.hpp"
@@ -53,6 +54,8 @@ struct DecodePlan {
   std::int64_t parts = 1;  ///< partial results of a query: splits, or blocks for two_pass
   Merge merge = Merge::tree;
   Deal deal = Deal::contiguous;
+  Join join = Join::none;
+  bool alone = false;               ///< CUDA: a block has a multiprocessor for itself
   std::size_t workspace_bytes = 0;  ///< taken from the allocator while it runs
   std::string kernel;               ///< "flash_decode_cpu_avx512"
 };

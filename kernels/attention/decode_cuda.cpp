@@ -26,6 +26,11 @@ std::size_t rounded(std::size_t bytes) {
   return (bytes + kRounding - 1) / kRounding * kRounding;
 }
 
+bool one_length(const KvView& view) {
+  return std::all_of(view.host_lengths.begin(), view.host_lengths.end(),
+                     [&](std::int64_t length) { return length == view.host_lengths.front(); });
+}
+
 /// Everything that the plan does not decide.
 Params params_of(const DecodeProblem& problem, const KvView& view) {
   Params p;
@@ -47,6 +52,7 @@ Params params_of(const DecodeProblem& problem, const KvView& view) {
   p.head_dim = static_cast<int>(view.head_dim);
   p.part_width = static_cast<int>(ceil_div(view.head_dim, 4) * 4);
   p.causal = problem.causal;
+  if (one_length(view)) p.uniform_length = static_cast<int>(view.host_lengths.front());
   p.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(view.head_dim)));
   p.query_element = element_of(problem.dtype);
   p.cache_element = element_of(view.dtype);
@@ -70,22 +76,54 @@ struct Layout {
   [[nodiscard]] std::size_t bytes() const { return (o + 2 * rows) * sizeof(float); }
 };
 
-/// The fewest streams that come within a twentieth of the best use of the device: blocks of threads come in waves of
-/// as many as fit on it, and the last wave should be full. A stream has at least 128 keys: two groups for each warp.
-std::int64_t choose_splits(std::int64_t blocks_of_threads, std::int64_t slots, std::int64_t longest,
-                           std::int64_t key_blocks) {
-  constexpr std::int64_t kLeastKeys = 128, kMost = 128;
-  const std::int64_t most = std::max<std::int64_t>(1, std::min({key_blocks, longest / kLeastKeys, kMost}));
-  const auto used = [&](std::int64_t splits) {
-    const auto work = static_cast<double>(blocks_of_threads * splits);
-    return work / (std::ceil(work / static_cast<double>(slots)) * static_cast<double>(slots));
-  };
-  double best = 0;
-  for (std::int64_t splits = 1; splits <= most; ++splits) best = std::max(best, used(splits));
-  for (std::int64_t splits = 1; splits <= most; ++splits) {
-    if (used(splits) >= 0.95 * best) return splits;
+cuda_decode::MergeKind kind_of(Merge merge) {
+  return merge == Merge::lse        ? cuda_decode::MergeKind::lse
+         : merge == Merge::two_pass ? cuda_decode::MergeKind::two_pass
+                                    : cuda_decode::MergeKind::tree;
+}
+
+/// Row blocks of all sequences and key/value heads.
+std::int64_t row_blocks(const Params& p, const cuda_decode::Residency& r) {
+  return std::int64_t{p.batch} * p.num_kv_heads * r.row_blocks;
+}
+
+/// Streams of each row block. Where the work fills the device but a few times over: a power of two, in one wave of
+/// clusters. Where there is more: pieces of at most kMostKeys, so many that blocks that are done early find another
+/// one, and each long enough to pay for the writing of its part; the device deals them out.
+std::int64_t choose_splits(const Params& p, const cuda_decode::Residency& r, std::int64_t processors,
+                           std::int64_t longest, std::int64_t key_blocks) {
+  constexpr std::int64_t kMostKeys = 1024, kLeastKeys = 256, kRounds = 6, kMostClusterKeys = 4096;
+  const std::int64_t blocks = row_blocks(p, r);
+  const std::int64_t slots = processors * r.blocks_a_processor;
+  if (r.clusters) {
+    std::int64_t parts = 1;
+    while (2 * parts <= std::min<std::int64_t>(cuda_decode::kMostClusterParts, key_blocks) &&
+           blocks * 2 * parts <= slots)
+      parts *= 2;
+    if (longest <= parts * kMostClusterKeys && blocks * parts * 2 > slots / 2 && blocks <= slots) return parts;
+    if (parts == key_blocks) return parts;  // short sequences: as many as can be
   }
-  return most;
+  const std::int64_t rounds = ceil_div(longest * blocks, kRounds * slots);
+  const std::int64_t keys = std::clamp(rounds, kLeastKeys, kMostKeys);
+  return std::clamp<std::int64_t>(ceil_div(longest, keys), 1,
+                                  std::min<std::int64_t>(key_blocks, cuda_decode::kMostLastBlockParts));
+}
+
+/// Where p.parts of a row meet.
+Join choose_join(const Params& p, const cuda_decode::Residency& r, std::int64_t slots) {
+  constexpr std::int64_t kMostRows = 1024;  // partial rows that one block can read without being waited for
+  if (p.parts == 1) return Join::none;
+  const std::int64_t blocks = row_blocks(p, r);
+  if (r.clusters && p.parts <= cuda_decode::kMostClusterParts && std::has_single_bit(static_cast<unsigned>(p.parts)) &&
+      blocks * p.parts <= slots) {
+    return Join::cluster;
+  }
+  const std::int64_t rows = std::min(p.rows, r.row_block_rows);
+  if (cuda_decode::on_tensor_cores(p) && p.parts <= cuda_decode::kMostLastBlockParts && rows * p.parts <= kMostRows &&
+      blocks <= cuda_decode::kMostCounters) {
+    return Join::last_block;
+  }
+  return Join::kernel;
 }
 
 }  // namespace
@@ -101,7 +139,7 @@ DecodePlan plan_decode_cuda(Device device, const DecodeProblem& problem, const K
   plan.deal = options.deal;
   plan.block = options.block != 0 ? options.block : options.merge == Merge::two_pass ? kTwoPassBlock : kBlock;
   const std::int64_t blocks = ceil_div(view.longest(), plan.block);
-  const Params p = with_dense_queries(params_of(problem, view));
+  Params p = with_dense_queries(params_of(problem, view));
   plan.kernel = cuda_decode::kernel_name(p);
   if (options.merge == Merge::sequential) {
     plan.splits = 1;
@@ -109,15 +147,24 @@ DecodePlan plan_decode_cuda(Device device, const DecodeProblem& problem, const K
     plan.splits = blocks;  // every block is a partial result, made by a stream of its own
   } else if (options.splits != 0) {
     plan.splits = std::min(options.splits, blocks);
-  } else {
-    const DeviceGuard guard(device);
-    const cuda_decode::Residency residency = cuda_decode::residency(p);
-    plan.splits = choose_splits(view.batch * view.num_kv_heads * residency.row_blocks,
-                                std::int64_t{properties(device).multiprocessors} * residency.blocks_a_processor,
-                                view.longest(), blocks);
+  }
+  const DeviceGuard guard(device);
+  const cuda_decode::Residency residency = cuda_decode::residency(p);
+  const std::int64_t processors = properties(device).multiprocessors;
+  const std::int64_t slots = processors * residency.blocks_a_processor;
+  if (options.merge != Merge::sequential && options.merge != Merge::two_pass && options.splits == 0) {
+    plan.splits = choose_splits(p, residency, processors, view.longest(), blocks);
   }
   plan.parts = plan.splits;
-  if (plan.parts > 1) plan.workspace_bytes = rounded(Layout(p, plan.parts).bytes());
+  p.parts = static_cast<int>(plan.parts);
+  p.join = choose_join(p, residency, slots);
+  p.alone = p.join == Join::cluster && row_blocks(p, residency) * p.parts <= processors;
+  if (p.join == Join::cluster && p.alone && cuda_decode::active_clusters(p) < row_blocks(p, residency)) p.alone = false;
+  if (p.join == Join::cluster && cuda_decode::active_clusters(p) < row_blocks(p, residency)) p.join = Join::last_block;
+  plan.join = p.join;
+  plan.alone = p.alone;
+  if (plan.join == Join::last_block || plan.join == Join::kernel)
+    plan.workspace_bytes = rounded(Layout(p, plan.parts).bytes());
   return plan;
 }
 
@@ -137,7 +184,11 @@ void flash_decode_cuda(const Context& context, const DecodeProblem& problem, con
   p.block = static_cast<int>(plan.block);
   p.round_robin = plan.deal == Deal::round_robin;
   WM_CHECK(p.batch < 65536 && p.num_kv_heads < 65536, "a grid has fewer than 65536 sequences and heads");
-  if (plan.parts == 1) {
+  p.merge = kind_of(plan.merge);
+  p.join = plan.join;
+  p.alone = plan.alone;
+  if (p.join != Join::none && !cuda_decode::on_tensor_cores(p)) p.join = Join::kernel;  // queries off their 16 bytes
+  if (p.join == Join::none || p.join == Join::cluster) {
     cuda_decode::launch_streams(p, context.stream.handle);
     return;
   }
@@ -146,8 +197,12 @@ void flash_decode_cuda(const Context& context, const DecodeProblem& problem, con
   p.part_o = static_cast<float*>(buffer.data());
   p.part_m = p.part_o + layout.o;
   p.part_l = p.part_m + layout.rows;
+  if (p.join == Join::last_block) {
+    const int rows = cuda_decode::row_block_rows(p);
+    p.counters = cuda_decode::next_counters(p.batch * p.num_kv_heads * ((p.rows + rows - 1) / rows));
+  }
   cuda_decode::launch_streams(p, context.stream.handle);
-  cuda_decode::launch_merge(p, plan.merge == Merge::tree ? 0 : plan.merge == Merge::lse ? 1 : 2, context.stream.handle);
+  if (p.join == Join::kernel) cuda_decode::launch_merge(p, context.stream.handle);
 }
 
 }  // namespace warpmeter::attention::detail

@@ -222,6 +222,53 @@ TEST_F(ServingCuda, LongSequencesFillTheDevice) {
   EXPECT_LE(batch.error(), allowed(DType::bf16, DType::bf16));
 }
 
+TEST_F(ServingCuda, PartsMeetInEveryPlace) {
+  Gpu gpu;
+  struct Case {
+    std::int64_t heads, kv_heads, head_dim, tokens;
+    DecodeOptions options;
+    Join join;
+  };
+  const auto tree = [](std::int64_t splits) { return DecodeOptions{splits, 16, Merge::tree, Deal::contiguous}; };
+  const auto lse = [](std::int64_t splits) { return DecodeOptions{splits, 16, Merge::lse, Deal::round_robin}; };
+  const DecodeOptions two_pass{0, 16, Merge::two_pass, Deal::contiguous};
+  for (const Case& c : {Case{8, 2, 128, 1, tree(1), Join::none}, Case{8, 2, 128, 1, tree(8), Join::cluster},
+                        Case{8, 2, 128, 1, lse(16), Join::cluster}, Case{8, 2, 128, 1, tree(5), Join::last_block},
+                        Case{8, 2, 128, 1, lse(40), Join::last_block}, Case{8, 2, 128, 1, tree(100), Join::last_block},
+                        Case{8, 2, 128, 1, two_pass, Join::kernel}, Case{8, 1, 64, 5, tree(4), Join::cluster},
+                        Case{8, 1, 64, 5, tree(9), Join::last_block}, Case{8, 1, 256, 5, lse(16), Join::cluster},
+                        Case{8, 1, 256, 5, lse(33), Join::last_block}, Case{2, 2, 40, 1, tree(2), Join::cluster},
+                        Case{2, 2, 40, 1, tree(3), Join::last_block}}) {
+    const std::string text = std::to_string(c.heads) + "/" + std::to_string(c.kv_heads) + " d" +
+                             std::to_string(c.head_dim) + " t" + std::to_string(c.tokens) + " splits " +
+                             std::to_string(c.options.splits);
+    Batch batch(gpu, {c.heads, c.tokens, DType::bf16}, c.kv_heads, c.head_dim, {3001, 5, 700}, DType::bf16);
+    const DecodePlan plan = batch.run(c.options);
+    if (c.join != Join::cluster || properties(Device::cuda()).sm >= 90) {
+      EXPECT_EQ(plan.join, c.join) << text;
+    }
+    EXPECT_LE(batch.error(), allowed(DType::bf16, DType::bf16)) << text;
+    const std::vector<float> values = batch.o.values;
+    batch.run(c.options);
+    EXPECT_EQ(values, batch.o.values) << text;
+  }
+}
+
+TEST_F(ServingCuda, CountersAreZeroAgainAfterEveryLaunch) {
+  Gpu gpu;
+  Batch batch(gpu, {8, 1, DType::bf16}, 8, 64, std::vector<std::int64_t>(16, 100), DType::bf16);
+  const DecodeOptions options{3, 16};
+  const DecodePlan plan = batch.run(options);
+  ASSERT_EQ(plan.join, Join::last_block);
+  const std::vector<float> values = batch.o.values;
+  for (int i = 0; i < 1500; ++i) {  // of 128 counters each: round their store more than twice
+    flash_decode(gpu.context, batch.problem, batch.cache.view(), plan, as_const(operand_bhsd(batch.device_q)),
+                 operand_bhsd(batch.device_o), batch.device_lse.data_as<float>());
+  }
+  batch.run(options);
+  EXPECT_EQ(values, batch.o.values);
+}
+
 TEST_F(ServingCuda, ChunkedPrefillSplitAndGathered) {
   Gpu gpu;
   for (const DType dtype : {DType::bf16, DType::fp32}) {

@@ -51,9 +51,12 @@ __global__ void __launch_bounds__(kThreads) decode_any_kernel(const Params p) {
     }
   }
 
+  // The page of the next group is looked up while this one is worked on.
+  std::int64_t next_page = warp < stream.groups ? page_base(p, batch, stream.key(warp, kKeys)) : 0;
   for (int group = warp; group < stream.groups; group += kWarps) {
     const int key0 = stream.key(group, kKeys);
-    const std::int64_t start = page_base(p, batch, key0) + row_in_page(p, key0) * p.row_stride;
+    const std::int64_t start = next_page + row_in_page(p, key0) * p.row_stride;
+    if (group + kWarps < stream.groups) next_page = page_base(p, batch, stream.key(group + kWarps, kKeys));
     float key[kKeys][kColumns], value[kKeys][kColumns];
 #pragma unroll
     for (int j = 0; j < kKeys; ++j) {

@@ -48,12 +48,16 @@ __device__ __forceinline__ void store_element(void* data, std::int64_t at, Eleme
   }
 }
 
+__device__ __forceinline__ int length_of(const Params& p, int batch) {
+  return p.uniform_length != 0 ? p.uniform_length : p.lengths[batch];  // a load from memory before all others
+}
+
 /// The keys of one stream, in groups of `keys` (which divides the block): group g starts at key(g).
 struct Stream {
   int first_block, step, groups, groups_a_block, block, length;
 
   __device__ Stream(const Params& p, int batch, int part, int keys) {
-    length = p.lengths[batch];
+    length = length_of(p, batch);
     block = p.block;
     groups_a_block = block / keys;
     const int blocks = (length + block - 1) / block;
@@ -63,9 +67,12 @@ struct Stream {
       step = p.parts;
       count = part < blocks ? (blocks - part + p.parts - 1) / p.parts : 0;
     } else {
-      first_block = static_cast<int>(static_cast<std::int64_t>(part) * blocks / p.parts);
+      // The first blocks % parts parts have one more.
+      const int even = blocks / p.parts;
+      const int more = blocks - even * p.parts;
+      first_block = part * even + min(part, more);
       step = 1;
-      count = static_cast<int>(static_cast<std::int64_t>(part + 1) * blocks / p.parts) - first_block;
+      count = even + (part < more ? 1 : 0);
     }
     groups = count * groups_a_block;
     // The last block of the sequence may be cut.
@@ -75,6 +82,7 @@ struct Stream {
     }
   }
   __device__ int key(int group, int keys) const {
+    if (step == 1) return first_block * block + group * keys;  // no division
     return (first_block + group / groups_a_block * step) * block + group % groups_a_block * keys;
   }
 };
@@ -133,7 +141,7 @@ __device__ __forceinline__ void write_rows(const Params& p, int batch, int kv_he
       value += weight * o[(w * tile_rows + r) * width + c];
     }
     const int row = first_row + r;
-    if (p.parts == 1) {
+    if (p.join == Join::none) {
       store_element(p.o, output_offset(p, batch, kv_head, row) + c, p.query_element, sum == 0 ? 0.0f : value / sum);
       if (c == 0) {
         p.lse[lse_offset(p, batch, kv_head, row)] = sum == 0 ? kMinusInfinity : top * p.scale + logf(sum);

@@ -8,33 +8,13 @@
 
 #include <atomic>
 
-#include "kernels/attention/cuda/decode/common.cuh"
+#include "kernels/attention/cuda/decode/part_weights.cuh"
 #include "kernels/runtime/cuda_check.hpp"
 
 namespace warpmeter::attention::cuda_decode {
 namespace {
 
-constexpr int kTree = 0, kLse = 1;
-
-/// A sum of floats with what its rounding left behind.
-struct Pair {
-  float sum, rest;
-};
-__device__ __forceinline__ Pair add(float a, float b) {
-  const float sum = __fadd_rn(a, b);
-  const float other = __fsub_rn(sum, a);
-  return {sum, __fadd_rn(__fsub_rn(a, __fsub_rn(sum, other)), __fsub_rn(b, other))};
-}
-
-/// S = m * scale + ln l, two floats long.
-__device__ __forceinline__ Pair lse_of(float m, float l, float scale) {
-  const float product = __fmul_rn(m, scale);
-  Pair s = add(product, logf(l));
-  s.rest = __fadd_rn(s.rest, fmaf(m, scale, -product));
-  return s;
-}
-
-__global__ void merge_kernel(const Params p, int merge) {
+__global__ void merge_kernel(const Params p) {
   extern __shared__ float shared[];
   const int parts = p.parts;
   float* const m = shared;
@@ -55,7 +35,7 @@ __global__ void merge_kernel(const Params p, int merge) {
     weight[i] = 1;
   }
   __syncthreads();
-  if (merge == kTree) {
+  if (p.merge == MergeKind::tree) {
     for (int distance = 1; distance < parts; distance *= 2) {
       // Pair i: its left end at 2 * distance * i. Every part below either end has its weight multiplied.
       for (int i = threadIdx.x; i < parts; i += blockDim.x) {
@@ -78,7 +58,7 @@ __global__ void merge_kernel(const Params p, int merge) {
     const float inverse = l[0] == 0 ? 0.0f : 1 / l[0];
     for (int i = threadIdx.x; i < parts; i += blockDim.x) weight[i] *= inverse;
     if (threadIdx.x == 0) result_lse = l[0] == 0 ? kMinusInfinity : m[0] * p.scale + logf(l[0]);
-  } else if (merge == kLse) {
+  } else if (p.merge == MergeKind::lse) {
     // S and its rest in m's and weight's place.
     for (int i = threadIdx.x; i < parts; i += blockDim.x) {
       const Pair s = l[i] == 0 ? Pair{kMinusInfinity, 0} : lse_of(m[i], l[i], p.scale);
@@ -138,7 +118,7 @@ bool waits_for_streams() {
 
 }  // namespace
 
-void launch_merge(const Params& p, int merge, void* stream) {
+void launch_merge(const Params& p, void* stream) {
   cudaLaunchConfig_t config{};
   config.gridDim =
       dim3(static_cast<unsigned>(p.rows), static_cast<unsigned>(p.num_kv_heads), static_cast<unsigned>(p.batch));
@@ -155,7 +135,7 @@ void launch_merge(const Params& p, int merge, void* stream) {
     WM_CUDA_CHECK(cudaFuncSetAttribute(merge_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        static_cast<int>(config.dynamicSmemBytes)));
   }
-  WM_CUDA_CHECK(cudaLaunchKernelEx(&config, merge_kernel, p, merge));
+  WM_CUDA_CHECK(cudaLaunchKernelEx(&config, merge_kernel, p));
 }
 
 }  // namespace warpmeter::attention::cuda_decode

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "kernels/attention/detail/decode_join.hpp"
+
 namespace warpmeter::attention::cuda_decode {
 
 enum class Element : std::int32_t { fp32, bf16, fp16 };
@@ -9,6 +11,11 @@ enum class Element : std::int32_t { fp32, bf16, fp16 };
 /// Rows of queries that one block of the tensor core kernel takes at most, and the keys that a warp scores at once.
 inline constexpr int kMostTileRows = 32;
 inline constexpr int kWarpKeys = 16;
+
+enum class MergeKind : std::int32_t { tree, lse, two_pass };
+
+inline constexpr int kMostClusterParts = 16;
+inline constexpr int kMostLastBlockParts = 128;
 
 /// One call of flash decoding. Row r of a key/value head is query token r / group of its group's head r % group.
 /// Partial p of row r of (sequence b, key/value head h) lies at index ((b * num_kv_heads + h) * parts + p) * rows + r:
@@ -24,7 +31,13 @@ struct Params {
   std::int64_t o_batch_stride = 0, o_head_stride = 0, o_token_stride = 0;
   int page_shift = -1;  ///< log2 of the page size; -1: contiguous, page b is sequence b
   int batch = 0, num_heads = 0, num_kv_heads = 0, tokens = 0, group = 0, rows = 0, head_dim = 0;
-  int parts = 1;  ///< streams, each a partial result
+  int parts = 1;           ///< streams, each a partial result
+  int uniform_length = 0;  ///< of every sequence; 0: they differ, see lengths
+  MergeKind merge = MergeKind::tree;
+  Join join = Join::none;
+  bool alone = false;  ///< one block a multiprocessor: for launches of no more blocks than there are
+  unsigned* counters =
+      nullptr;    ///< of last_block: zeros, one a (sequence, key/value head, row block); zeros afterwards
   int block = 0;  ///< keys; a multiple of kWarpKeys
   int part_width = 0;
   bool round_robin = false;
@@ -33,17 +46,29 @@ struct Params {
   Element query_element = Element::fp32, cache_element = Element::fp32;
 };
 
-/// How many blocks of threads `launch` will have a row block's stream run by at once, for choosing the splits.
+/// What a launch comes to on the current device.
 struct Residency {
   int row_blocks;          ///< of a key/value head
-  int blocks_a_processor;  ///< that fit on one SM
+  int row_block_rows;      ///< query rows of one
+  int blocks_a_processor;  ///< blocks of threads that fit on one SM
+  bool clusters;           ///< parts can be clusters
 };
 [[nodiscard]] Residency residency(const Params& params);
+/// Query rows of one block of threads.
+[[nodiscard]] int row_block_rows(const Params& params);
+/// Clusters of params.parts blocks that run at once.
+[[nodiscard]] int active_clusters(const Params& params);
+/// Sixteen-bit queries and cache of one type in rows that start on 16 bytes; the joins within a launch are its own.
+[[nodiscard]] bool on_tensor_cores(const Params& params);
 [[nodiscard]] const char* kernel_name(const Params& params);
 
-/// Enqueues the streams; with parts == 1 they write o and lse themselves.
+/// Counters for one launch of `count`, at most kMostCounters, on the current device: those of other launches that may
+/// be under way at the same time are others, up to kMostCounters x 16 in all.
+inline constexpr int kMostCounters = 4096;
+[[nodiscard]] unsigned* next_counters(int count);
+/// Enqueues the streams; they write o and lse themselves unless the join is a kernel's.
 void launch_streams(const Params& params, void* stream);
-/// Enqueues the merge of parts > 1. merge: 0 tree, 1 lse, 2 two_pass.
-void launch_merge(const Params& params, int merge, void* stream);
+/// Enqueues the merge of Join::kernel.
+void launch_merge(const Params& params, void* stream);
 
 }  // namespace warpmeter::attention::cuda_decode

@@ -7,11 +7,17 @@
 // barriers are at the end, where the four results are joined. What bounds it is memory: two blocks an SM have some
 // 128 KiB on the way.
 //
-// Grid: (part x row block, key/value head, sequence).
+// Then the parts of a row are merged, by their cluster, or by whichever block is done last, unless that is left to a
+// kernel of its own (finish.cuh).
+//
+// Keys and values pass through the L2 cache once: their lines are the first to go, so that what others keep there
+// stays, and is not written back meanwhile.
+//
+// Grid: (row block x part, key/value head, sequence).
 
 #pragma once
 
-#include "kernels/attention/cuda/decode/common.cuh"
+#include "kernels/attention/cuda/decode/finish.cuh"
 #include "kernels/attention/cuda/ptx/cp_async.cuh"
 #include "kernels/attention/cuda/ptx/ldmatrix.cuh"
 #include "kernels/attention/cuda/ptx/mma.cuh"
@@ -30,7 +36,7 @@ struct TileConfig {
   static constexpr int kRingBytes = kStages * 2 * kTileBytes;  // of a warp
   static constexpr int kQueryBytes = kRows * kD * 2;
   static constexpr int kJoinWidth = kD + 4;  // floats; off the powers of two
-  static constexpr int kJoinBytes = kWarps * kRows * (kJoinWidth + 2) * 4;
+  static constexpr int kJoinBytes = (kWarps * kRows * (kJoinWidth + 2) + 2 * kRows + 4) * 4;
   static constexpr int kLoopBytes = kWarps * kRingBytes + kQueryBytes;
   static constexpr int kSharedBytes = kLoopBytes > kJoinBytes ? kLoopBytes : kJoinBytes;
 };
@@ -49,13 +55,17 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads) decode_tile_
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int row_blocks = (p.rows + C::kRows - 1) / C::kRows;
-  const int part = blockIdx.x / row_blocks;
-  const int first_row = blockIdx.x % row_blocks * C::kRows;
+  // The parts of a row block are neighbours: they may be a cluster.
+  const int row_block = row_blocks == 1 ? 0 : blockIdx.x / p.parts;
+  const int part = blockIdx.x - row_block * p.parts;
+  const int first_row = row_block * C::kRows;
   const int kv_head = blockIdx.y;
   const int batch = blockIdx.z;
   const Stream stream(p, batch, part, kWarpKeys);
   const std::uint32_t ring = base + warp * C::kRingBytes;
   const std::uint32_t queries = base + C::kWarps * C::kRingBytes;
+  // Other row blocks read the same keys.
+  const ptx::L2Policy policy = row_blocks == 1 ? ptx::L2Policy::evict_first : ptx::L2Policy::evict_normal;
   const T* const k = static_cast<const T*>(p.k) + kv_head * p.head_stride;
   const T* const v = static_cast<const T*>(p.v) + kv_head * p.head_stride;
 
@@ -79,8 +89,8 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads) decode_tile_
         const bool there = key0 + row < stream.length && chunk * 8 < p.head_dim;
         const std::int64_t at = there ? start + row * p.row_stride + chunk * 8 : start;
         const std::uint32_t to = slot + swizzled<C::kChunks>(row, chunk);
-        ptx::cp_async_16(to, k + at, there ? 16 : 0);
-        ptx::cp_async_16(to + C::kTileBytes, v + at, there ? 16 : 0);
+        ptx::cp_async_16(to, k + at, there ? 16 : 0, policy);
+        ptx::cp_async_16(to + C::kTileBytes, v + at, there ? 16 : 0, policy);
       }
     }
     ptx::cp_async_commit();  // an empty group, too: the count of groups is what is waited for
@@ -229,9 +239,15 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads) decode_tile_
   // The four warps' results meet where the rings were.
   ptx::cp_async_wait<0>();
   __syncthreads();
-  float* const joined = reinterpret_cast<float*>(shared);
-  float* const joined_m = joined + C::kWarps * C::kRows * C::kJoinWidth;
-  float* const joined_l = joined_m + C::kWarps * C::kRows;
+  const RowBlock block{batch, kv_head, part, row_block, first_row, min(C::kRows, p.rows - first_row)};
+  WarpResults joined;
+  joined.o = reinterpret_cast<float*>(shared);
+  joined.m = joined.o + C::kWarps * C::kRows * C::kJoinWidth;
+  joined.l = joined.m + C::kWarps * C::kRows;
+  joined.top = joined.l + C::kWarps * C::kRows;
+  joined.sum = joined.top + C::kRows;
+  joined.tile_rows = C::kRows;
+  joined.width = C::kJoinWidth;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
@@ -239,21 +255,27 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads) decode_tile_
       float sum = l[tile][half];
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      const int row = warp * C::kRows + tile * 16 + half * 8 + quad_row;
+      const int row = tile * 16 + half * 8 + quad_row;
+      if (row >= block.rows) continue;
+      const int at = warp * C::kRows + row;
       if (lane % 4 == 0) {
-        joined_m[row] = m[tile][half];
-        joined_l[row] = sum;
+        joined.m[at] = m[tile][half];
+        joined.l[at] = sum;
       }
 #pragma unroll
       for (int n = 0; n < kD / 8; ++n) {
-        *reinterpret_cast<float2*>(joined + row * C::kJoinWidth + n * 8 + quad_column) =
+        *reinterpret_cast<float2*>(joined.o + at * C::kJoinWidth + n * 8 + quad_column) =
             make_float2(o[tile][n][2 * half], o[tile][n][2 * half + 1]);
       }
     }
   }
   __syncthreads();
-  write_rows<C::kWarps, C::kThreads>(p, batch, kv_head, part, first_row, C::kRows, joined, joined_m, joined_l,
-                                     C::kJoinWidth);
+  join_warps<C::kWarps, C::kThreads>(p, block, joined);
+  if (p.join == Join::cluster) {
+    merge_in_cluster<C::kWarps>(p, block, joined);
+  } else if (p.join == Join::last_block) {
+    merge_by_last_block<C::kWarps>(p, block, row_blocks, reinterpret_cast<int*>(joined.sum + C::kRows));
+  }
 }
 
 }  // namespace warpmeter::attention::cuda_decode

@@ -11,8 +11,17 @@ struct Fp16Tag {};
 /// Tiles of 16 query rows that a block of threads has.
 [[nodiscard]] int tile_count(const Params& params);
 
-/// width: 64, 128 or 256; tiles: 1 or 2. Launches, or only says how many blocks fit on an SM.
-void launch_tiles_of(Bf16Tag, int width, int tiles, const Params& params, void* stream, int* blocks_a_processor);
-void launch_tiles_of(Fp16Tag, int width, int tiles, const Params& params, void* stream, int* blocks_a_processor);
+/// What fits on the current device.
+struct TileResidency {
+  int blocks_a_processor = 0;
+  bool has_clusters = false;  ///< the code that this device runs knows clusters
+  int clusters = 0;           ///< of params.parts blocks that run at once, where the join is theirs
+};
+/// The most blocks of a cluster that every device with clusters has.
+inline constexpr int kPortableCluster = 8;
+
+/// width: 64, 128 or 256; tiles: 1 or 2. Launches, or only says what fits.
+void launch_tiles_of(Bf16Tag, int width, int tiles, const Params& params, void* stream, TileResidency* fits);
+void launch_tiles_of(Fp16Tag, int width, int tiles, const Params& params, void* stream, TileResidency* fits);
 
 }  // namespace warpmeter::attention::cuda_decode

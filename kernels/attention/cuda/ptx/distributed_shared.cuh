@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+
+/// Shared memory of the other blocks of a cluster (sm_90). PTX ISA, "mapa", "ld.shared::cluster", "barrier.cluster".
+namespace warpmeter::ptx {
+
+/// This block's place in its cluster; 0 where there are none.
+__device__ __forceinline__ std::uint32_t rank_in_cluster() {
+#if __CUDA_ARCH__ >= 900
+  std::uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+#else
+  return 0;
+#endif
+}
+
+/// Waits for all threads of the cluster; what each wrote before is then visible to all.
+__device__ __forceinline__ void sync_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "barrier.cluster.arrive.release;\n"
+      "barrier.cluster.wait.acquire;" ::
+          : "memory");
+#endif
+}
+
+/// The float that block `rank` of the cluster has where this one has `address`.
+__device__ __forceinline__ float load_float_of(std::uint32_t address, std::uint32_t rank) {
+#if __CUDA_ARCH__ >= 900
+  float value;
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %1, %2;\n"
+      "ld.shared::cluster.f32 %0, [remote];\n"
+      "}\n"
+      : "=f"(value)
+      : "r"(address), "r"(rank)
+      : "memory");
+  return value;
+#else
+  return 0;
+#endif
+}
+
+}  // namespace warpmeter::ptx

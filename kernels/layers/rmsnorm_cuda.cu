@@ -120,6 +120,20 @@ __device__ __forceinline__ float team_reduce(float x, float* parts, int team) {
   return warp_reduce(lane < team / kWarp ? parts[first + lane] : 0.0f);
 }
 
+/// A vector of a row as it lies in memory: half the registers of its values where those have 16 bits.
+template <class T>
+__device__ __forceinline__ void values_of(const uint4& raw, float (&x)[kLanes<T>]) {
+  constexpr int kPerWord = 4 / static_cast<int>(sizeof(T));
+  unpack<T>(raw.x, x);
+  unpack<T>(raw.y, x + kPerWord);
+  unpack<T>(raw.z, x + 2 * kPerWord);
+  unpack<T>(raw.w, x + 3 * kPerWord);
+}
+template <class T>
+__device__ __forceinline__ uint4 raw_at(const void* row, std::int64_t at) {
+  return *reinterpret_cast<const uint4*>(static_cast<const T*>(row) + at);
+}
+
 /// Block b has the rows [b * rows_a_block, (b + 1) * rows_a_block).
 template <int kHeld, class T>
 __global__ void __launch_bounds__(kMostThreads)
@@ -131,34 +145,36 @@ __global__ void __launch_bounds__(kMostThreads)
   const int teams = static_cast<int>(blockDim.x) / team, my_team = static_cast<int>(threadIdx.x) / team;
   const int rank = static_cast<int>(threadIdx.x) % team;
   const std::int64_t begin = blockIdx.x * rows_a_block, end = min(a.rows, begin + rows_a_block);
-  const T *s_in = static_cast<const T*>(a.s), *d_in = static_cast<const T*>(a.d_out);
-  float w[kHeld][kCount], share[kHeld][kCount] = {};
-#pragma unroll
-  for (int held = 0; held < kHeld; ++held) {
-    const int at = (held * team + rank) * kCount;
-    if (at < a.width) load(static_cast<const T*>(a.weight) + at, w[held]);
-  }
+  float share[kHeld][kCount] = {};
+  // Registers are for the row; the weight of a wide one is read again, from the L1.
+  uint4 only_weight{};
+  if (kHeld == 1 && rank * kCount < a.width) only_weight = raw_at<T>(a.weight, rank * kCount);
+  const auto raw_weight = [&](int at) { return kHeld == 1 ? only_weight : raw_at<T>(a.weight, at); };
   int turn = 0;
   for (std::int64_t first = begin; first < end; first += teams, turn ^= 1) {
     const std::int64_t row = first + my_team;
     const bool mine = row < end;
-    float s[kHeld][kCount], d[kHeld][kCount], residual[kHeld][kCount] = {};
-    float dot = 0, inv_rms = 0;
+    uint4 raw_s[kHeld], raw_d[kHeld], raw_residual[kHeld] = {};  // no bit set: zeros of any type
+    float s[kCount], d[kCount], w[kCount], dot = 0, inv_rms = 0;
     if (mine) {
       inv_rms = a.inv_rms[row];
 #pragma unroll
       for (int held = 0; held < kHeld; ++held) {
         const int at = (held * team + rank) * kCount;
         if (at >= a.width) continue;
-        load(s_in + row * a.width + at, s[held]);
-        load(d_in + row * a.width + at, d[held]);
-        if (a.d_residual != nullptr) load(static_cast<const T*>(a.d_residual) + row * a.width + at, residual[held]);
+        raw_s[held] = raw_at<T>(a.s, row * a.width + at);
+        raw_d[held] = raw_at<T>(a.d_out, row * a.width + at);
+        if (a.d_residual != nullptr) raw_residual[held] = raw_at<T>(a.d_residual, row * a.width + at);
       }
 #pragma unroll
       for (int held = 0; held < kHeld; ++held) {
-        if ((held * team + rank) * kCount >= a.width) continue;
+        const int at = (held * team + rank) * kCount;
+        if (at >= a.width) continue;
+        values_of<T>(raw_s[held], s);
+        values_of<T>(raw_d[held], d);
+        values_of<T>(raw_weight(at), w);
 #pragma unroll
-        for (int i = 0; i < kCount; ++i) dot += d[held][i] * w[held][i] * s[held][i];
+        for (int i = 0; i < kCount; ++i) dot += d[i] * w[i] * s[i];
       }
     }
     // Two sets of parts in turn: a warp that is still reading one has not passed the next row's barrier.
@@ -170,12 +186,17 @@ __global__ void __launch_bounds__(kMostThreads)
     for (int held = 0; held < kHeld; ++held) {
       const int at = (held * team + rank) * kCount;
       if (at >= a.width) continue;
+      float out[kCount];
+      values_of<T>(raw_s[held], s);
+      values_of<T>(raw_d[held], d);
+      values_of<T>(raw_weight(at), w);
+      values_of<T>(raw_residual[held], out);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        share[held][i] += d[held][i] * s[held][i] * inv_rms;
-        residual[held][i] += d[held][i] * w[held][i] * inv_rms - s[held][i] * pull;
+        share[held][i] += d[i] * s[i] * inv_rms;
+        out[i] += d[i] * w[i] * inv_rms - s[i] * pull;
       }
-      store(static_cast<T*>(a.d_x) + row * a.width + at, residual[held]);
+      store(static_cast<T*>(a.d_x) + row * a.width + at, out);
     }
   }
   float* shares = static_cast<float*>(a.workspace) + static_cast<std::int64_t>(blockIdx.x) * a.width;

@@ -432,7 +432,9 @@ struct Model::Impl {
     std::vector<layers::GradientTensor> list;
     // Not by what is kept here: the sums' order, and so the norm's bits, are every copy's.
     const auto all = [](std::size_t) { return true; };
-    if (gradients.resident()) {
+    if (squares.defined()) {  // in the order in which they were squared
+      for (const Gradients::Run& run : gradients.runs()) list.push_back({gradients.at(run.offset), run.count});
+    } else if (gradients.resident()) {
       for (std::size_t i = 0; i < layout.parameters().size(); ++i) {
         const Parameter& parameter = layout.parameters()[i];
         if (gradients.trainable(i)) list.push_back({gradients.at(parameter.offset), parameter.count()});

@@ -1,9 +1,9 @@
 // conv2d: z[b,i,j] = sum over di, dj of w[di,dj] * x[b,i+di,j+dj], x being 0 beyond its ends: the notes' puzzle 10.
 //
 //   x, z   (batch, rows, cols), w (kernel_size, kernel_size), fp32, bf16 or fp16; summed in fp32
-//   grid   a block of 256 threads for each tile of 32 x 128 results. Its part of x, larger by the kernel's size, goes
-//          to shared memory; a thread computes 4 x 4 results. Weights stay in registers: kernels other than 3, 4, 5
-//          and 7 wide are done in pieces of 7 x 7
+//   grid   a block of eight warps for each tile of 32 rows, four to a warp. A thread has 16 bytes of each row and computes
+//          as many results of each; what it needs to the right its neighbours lend it, and a warp's last lanes only
+//          lend. Weights are in registers: kernels wider than 5 are done in pieces of 8 x 8
 //   bound  memory for small kernels: x is read once (and a little more, from L2), z written once
 #include "kernels/primer/kernel_file.hpp"
 
@@ -71,78 +71,78 @@ void run(const Problem& p, const Arguments& a) {
 #endif
 
 #if WM_PRIMER_CUDA
-constexpr int kThreads = 256, kTileRows = 32, kTileCols = 128;
-constexpr int kPitch = kTileCols + 8;  // floats of a row of the tile in shared memory, what a kernel 7 wide reads
-
-/// Sums over the part of the kernel that begins at (first_i, first_j), kW wide, into the thread's 4 x 4 results. `rows`
-/// and `cols` are left of the picture from x on, whose rows are `row_stride` elements apart.
+constexpr int kWarps = 8, kRows = 4;  // of a warp
+/// Lanes of a warp whose results count, for a kernel kW wide.
 template <class T, int kW>
-__device__ __forceinline__ void add_part(const T* x, const T* w, float* tile, float (&sums)[4][4], std::int64_t rows,
-                                         std::int64_t cols, std::int64_t row_stride, int size, int first_i,
-                                         int first_j) {
-  load_window<kThreads, kTileRows + kW - 1, kPitch>(x + first_i * row_stride + first_j, rows - first_i, cols - first_j,
-                                                    row_stride, tile);
-  float weights[kW][kW];
+inline constexpr int kUseful = 32 - (kW - 1 + kPack<T> - 1) / kPack<T>;
+
+template <class T, int kW, bool kWhole>
+__global__ void __launch_bounds__(32 * kWarps)
+    kernel(const T* x, const T* w, T* z, std::int64_t rows, std::int64_t cols, std::int64_t across, std::int64_t down,
+           std::int64_t tiles, int size) {
+  constexpr int kLines = kRows + kW - 1, kPerWord = 4 / sizeof(T), kLent = (kW - 1 + kPerWord - 1) / kPerWord;
+  const int lane = threadIdx.x % 32;
+  for (std::int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const std::int64_t col = (tile % across * kUseful<T, kW> + lane) * kPack<T>;
+    const std::int64_t row = tile / across % down * (kWarps * kRows) + threadIdx.x / 32 * kRows;
+    const std::int64_t corner = (tile / across / down * rows + row) * cols + col;
+    float sums[kRows][kPack<T>] = {};
+    for (int first_i = 0; first_i < size; first_i += kW) {
+      for (int first_j = 0; first_j < size; first_j += kW) {
+        uint4 raw[kLines];
+        float weights[kW][kW];
 #pragma unroll
-  for (int at = 0; at < kW * kW; ++at) {
-    const int i = first_i + at / kW, j = first_j + at % kW;
-    weights[at / kW][at % kW] = i < size && j < size ? to_float(w[i * std::int64_t{size} + j]) : 0.0f;
-  }
-  const float* const window = tile + threadIdx.x / 32 * 4 * kPitch + threadIdx.x % 32 * 4;
+        for (int i = 0; i < kLines; ++i) {
+          const bool there = row + first_i + i < rows;
+          raw[i] = load_pack<T, Reuse::again, kWhole>(x + corner + (first_i + i) * cols + first_j,
+                                                      there ? cols - col - first_j : 0);
+        }
 #pragma unroll
-  for (int i = 0; i < 4 + kW - 1; ++i) {  // a row of the window serves each result row that it is within kW of
-    float line[(4 + kW - 1 + 3) / 4 * 4];
+        for (int at = 0; at < kW * kW; ++at) {
+          const int i = first_i + at / kW, j = first_j + at % kW;
+          weights[at / kW][at % kW] = i < size && j < size ? to_float(w[i * std::int64_t{size} + j]) : 0.0f;
+        }
 #pragma unroll
-    for (int j = 0; j < 4 + kW - 1; j += 4) {
-      *reinterpret_cast<float4*>(line + j) = *reinterpret_cast<const float4*>(window + i * kPitch + j);
-    }
+        for (int i = 0; i < kLines; ++i) {  // serves each row of results that it is within kW of
+          uint4 pieces[3] = {raw[i]};
 #pragma unroll
-    for (int row = 0; row < 4; ++row) {
-      if (i < row || i >= row + kW) continue;
+          for (int n = 0; n < kLent; ++n) {
+            (&pieces[1 + n / 4].x)[n % 4] = __shfl_down_sync(kAllLanes, (&raw[i].x)[n % 4], 1 + n / 4);
+          }
+          float line[3][kPack<T>];
 #pragma unroll
-      for (int j = 0; j < kW; ++j) {
+          for (int n = 0; n < 3; ++n) unpack<T>(pieces[n], line[n]);
 #pragma unroll
-        for (int col = 0; col < 4; ++col) sums[row][col] += weights[i - row][j] * line[col + j];
+          for (int at = 0; at < kRows * kW * kPack<T>; ++at) {
+            const int result = at / (kW * kPack<T>), j = at / kPack<T> % kW, k = at % kPack<T>;
+            if (i < result || i >= result + kW) continue;
+            sums[result][k] += weights[i - result][j] * line[(k + j) / kPack<T>][(k + j) % kPack<T>];
+          }
+        }
       }
     }
-  }
-}
-
-template <class T, int kW>
-__global__ void __launch_bounds__(kThreads)
-    kernel(const T* x, const T* w, T* z, std::int64_t rows, std::int64_t cols, std::int64_t tiles, int size) {
-  __shared__ __align__(16) float tile[(kTileRows + kW - 1) * kPitch];
-  const std::int64_t across = (cols + kTileCols - 1) / kTileCols, down = (rows + kTileRows - 1) / kTileRows;
-  for (std::int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
-    const std::int64_t col = index % across * kTileCols, row = index / across % down * kTileRows;
-    const std::int64_t corner = index / across / down * rows * cols + row * cols + col;
-    float sums[4][4] = {};
-    for (int i = 0; i < size; i += kW)
-      for (int j = 0; j < size; j += kW)
-        add_part<T, kW>(x + corner, w, tile, sums, rows - row, cols - col, cols, size, i, j);
-    const int across_tile = threadIdx.x % 32 * 4;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int down_tile = threadIdx.x / 32 * 4 + i;
-      const std::int64_t left = row + down_tile < rows ? cols - col - across_tile : 0;
-      store_four(z + corner + down_tile * cols + across_tile, left, sums[i]);
+    for (int i = 0; i < kRows; ++i) {
+      const bool counts = lane < kUseful<T, kW> && row + i < rows;
+      store_pack<T, kWhole>(z + corner + i * cols, counts ? cols - col : 0, sums[i]);
     }
   }
 }
 
 void run(const Problem& p, const Arguments& a, StreamView stream) {
-  by_dtype(p.dtype, [&](auto type) {
+  by_dtype_and_rows(p, [&](auto type, auto whole) {
     using T = typename decltype(type)::type;
-    const std::int64_t tiles = p.batch * ceil_div(p.rows, kTileRows) * ceil_div(p.cols, kTileCols);
-    const auto launch = [&](auto of_width) {
-      of_width<<<grid_x(tiles), kThreads, 0, handle(stream)>>>(a.input<T>(0), a.input<T>(1), a.output<T>(0), p.rows,
-                                                               p.cols, tiles, static_cast<int>(p.kernel_size));
+    const auto launch = [&](auto width) {
+      const std::int64_t across = ceil_div(p.cols, kUseful<T, width()> * kPack<T>);
+      const std::int64_t down = ceil_div(p.rows, kWarps * kRows), tiles = p.batch * down * across;
+      kernel<T, width(), whole()><<<grid_x(tiles), 32 * kWarps, 0, handle(stream)>>>(
+          a.input<T>(0), a.input<T>(1), a.output<T>(0), p.rows, p.cols, across, down, tiles,
+          static_cast<int>(p.kernel_size));
       check_launch();
     };
-    if (p.kernel_size == 3) return launch(kernel<T, 3>);
-    if (p.kernel_size == 4) return launch(kernel<T, 4>);
-    if (p.kernel_size == 5) return launch(kernel<T, 5>);
-    launch(kernel<T, 7>);
+    if (p.kernel_size <= 3) return launch(Int<3>());
+    if (p.kernel_size <= 5) return launch(Int<5>());
+    launch(Int<8>());
   });
 }
 #endif

@@ -5,8 +5,9 @@
 //   s      (rows, groups): a scale for each group of g = group_size weights of a row, groups = inner/g; in y's type
 //   o      (rows, groups/8) int32: a group's offset from 0 to 15, eight a word
 //   y      (inner, cols), z (rows, cols), fp32, bf16 or fp16; summed in fp32. Quotients are rounded up
-//   grid   one column: cuda/int4_weights.cuh, a block for every 16 rows; asks for whole steps of 128 in `inner` and g.
-//          Otherwise cuda/tile_matmul.cuh
+//   grid   one column: cuda/int4_weights.cuh, a block for every 16 rows. sm_90, 16 bits: matmul_sm90 with
+//          cuda/int4_sm90.cuh, weights converted in registers. Otherwise cuda/tile_matmul.cuh. The first two ask for
+//          whole steps (128, 64) in `inner` and g
 //   bound  one column: memory, reading half a byte for a multiply-add. Many: compute, as any matrix product
 #include <algorithm>
 
@@ -18,6 +19,9 @@
 #elif WM_PRIMER_CUDA
 #include "kernels/primer/cuda/int4_weights.cuh"
 #include "kernels/primer/cuda/tile_matmul.cuh"
+#if WARPMETER_FLASH_SM90
+#include "kernels/primer/cuda/int4_sm90.cuh"
+#endif
 #else
 #include "kernels/primer/detail/cpu_matmul_workspace.hpp"
 #endif
@@ -120,6 +124,18 @@ void run(const Problem& p, const Arguments& a, StreamView stream) {
           <<<grid_x(ceil_div(p.rows, int4::kGemvRows)), 32 * int4::kGemvWarps, 0, handle(stream)>>>(weights, y, z);
       return check_launch();
     }
+#if WARPMETER_FLASH_SM90
+    if constexpr (sizeof(T) == 2) {
+      constexpr int kStep = matmul_sm90::kTileInner;
+      if (p.inner % kStep == 0 && p.group_size % kStep == 0 && matmul_sm90::takes(stream, 1, p.rows, p.cols, p.inner)) {
+        int4::PackedA<T> packed{};
+        packed.weights = weights;
+        packed.steps = static_cast<int>(p.inner / kStep);
+        packed.steps_of_group = static_cast<int>(std::min(p.group_size, p.inner) / kStep);
+        return matmul_sm90::launch(matmul_sm90::Params{}, packed, y, z, 1, p.rows, p.cols, p.inner, stream);
+      }
+    }
+#endif
     const std::int64_t down = ceil_div(p.rows, tile_matmul::kTile);
     const std::int64_t tiles = down * ceil_div(p.cols, tile_matmul::kTile);
     kernel<T><<<grid_x(tiles), tile_matmul::kThreads, 0, handle(stream)>>>(weights, y, z, p.cols, down, tiles);

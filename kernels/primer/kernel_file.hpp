@@ -23,7 +23,6 @@
 #elif WM_PRIMER_CUDA
 #define WM_PRIMER_PART cuda
 #include "kernels/primer/cuda/add_parts.cuh"
-#include "kernels/primer/cuda/load_window.cuh"
 #include "kernels/primer/cuda/toolbox.cuh"
 #else
 #define WM_PRIMER_PART host

@@ -1,21 +1,22 @@
 // softmax_one_read: the softmax of each row, read once: the notes' puzzle 8 with the row kept on the chip.
 //
 //   x, y   (rows, cols), fp32, bf16 or fp16; computed in fp32
-//   grid   a team of threads for each row: 32 (8 rows a block), 128, 512 or 1024 by the row's length. Each thread holds
-//          up to eight pieces of 16 bytes in registers; what is longer than 128 KiB goes to shared memory, and only
-//          what does not fit there either is read again
+//   grid   a team of threads for each row, by its length: a warp (4 rows a block), a block of up to 512 threads, or a
+//          cluster of up to eight blocks. A thread holds up to eight pieces of 16 bytes in registers, a block 64 KiB.
+//          What is beyond 512 KiB is read again
 //   bound  memory: one read and one write
-#include <algorithm>
-
 #include "kernels/primer/kernel_file.hpp"
 
 #if WM_PRIMER_DESCRIBES
 #include "kernels/primer/detail/softmax.hpp"
+#elif WM_PRIMER_CUDA
+#include "kernels/primer/cuda/cluster.cuh"
 #endif
 
 namespace warpmeter::primer::softmax_one_read::WM_PRIMER_PART {
 
 constexpr float kLog2e = 1.44269504f;  // exp(x) = 2^(x * log2(e)), and 2^x is what the hardware has
+constexpr float kLeast = -3e38f;       // below every score, and finite: -inf - -inf would be no number
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
@@ -58,86 +59,90 @@ void run(const Problem& p, const Arguments& a) {
 #endif
 
 #if WM_PRIMER_CUDA
-template <class T, int kTeam, int kHeld>
-__global__ void __launch_bounds__(kTeam == 32 ? 256 : kTeam, kTeam == 512 ? 2 : 1)
-    kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols, int in_shared) {
-  extern __shared__ uint4 beyond[];  // pieces kHeld .. kHeld + in_shared - 1 of each thread
-  const int teams = blockDim.x / kTeam, thread = threadIdx.x % kTeam;
-  const std::int64_t row = blockIdx.x * std::int64_t{teams} + threadIdx.x / kTeam;
+constexpr int kRowsOfWarps = 4;  // of a block whose warps have a row each
+
+/// `kHeld` pieces of each thread stay in registers; a row has kTeam * kCluster threads.
+template <class T, int kTeam, int kHeld, int kCluster, bool kWhole>
+__global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam, kTeam == 32 ? 8 : 1024 / kTeam)
+    kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols) {
+  const std::int64_t team = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kTeam;
+  const std::int64_t row = team / kCluster;
   if (row >= rows) return;
+  const int rank = static_cast<int>(team % kCluster), thread = threadIdx.x % kTeam;
   constexpr std::int64_t kStep = kTeam * kPack<T>;  // from a thread's piece to its next
-  const T* const from = x + row * cols + thread * kPack<T>;
-  T* const to = y + row * cols + thread * kPack<T>;
-  const std::int64_t left = cols - thread * kPack<T>;
-  const int pieces = static_cast<int>((cols + kStep - 1) / kStep);
-  const auto load = [&](int k) { return load_pack<T, Reuse::again>(from + k * kStep, left - k * kStep); };
+  constexpr std::int64_t kRowHeld = kCluster * kHeld * kStep;
+  const T* const from = x + row * cols;
+  T* const to = y + row * cols;
+  const std::int64_t first = rank * kHeld * kStep + thread * kPack<T>;
 
   uint4 held[kHeld];
 #pragma unroll
-  for (int k = 0; k < kHeld; ++k) held[k] = load(k);
-#pragma unroll 4
-  for (int k = kHeld; k < min(pieces, kHeld + in_shared); ++k) beyond[(k - kHeld) * kTeam + thread] = load(k);
-
-  // Calls f(k) for each piece, with its numbers in `values`. A thread reads what it stored itself: no barrier.
-  float values[kPack<T>];
+  for (int k = 0; k < kHeld; ++k) {
+    const std::int64_t col = first + k * kStep;
+    held[k] = load_pack<T, Reuse::once, kWhole>(from + col, cols - col, -INFINITY);
+  }
+  float values[kPack<T>];  // of the piece that for_each_piece is at
   const auto for_each_piece = [&](auto f) {
 #pragma unroll
     for (int k = 0; k < kHeld; ++k) {
       forget_unpacked(held[k]);
-      unpack_scores<T>(held[k], left - k * kStep, values);
-      f(k);
+      unpack<T>(held[k], values);
+      f(first + k * kStep);
     }
-    for (int k = kHeld; k < pieces; ++k) {
-      const uint4 piece = k < kHeld + in_shared ? beyond[(k - kHeld) * kTeam + thread] : load(k);
-      unpack_scores<T>(piece, left - k * kStep, values);
-      f(k);
+    if constexpr (kHeld == 8) {  // other shapes are for rows that fit
+      for (std::int64_t col = kRowHeld + rank * kStep + thread * kPack<T>; col < cols; col += kCluster * kStep) {
+        unpack<T>(load_pack<T, Reuse::again, kWhole>(from + col, cols - col, -INFINITY), values);
+        f(col);
+      }
     }
   };
 
-  float most = -INFINITY, sum = 0.0f;
-  for_each_piece([&](int) {
+  float most = kLeast, sum = 0.0f;
+  for_each_piece([&](std::int64_t) {
 #pragma unroll
     for (const float value : values) most = fmaxf(most, value);
   });
   most = team_reduce<kTeam>(most, Max());
-  for_each_piece([&](int) {
+  for_each_piece([&](std::int64_t) {
 #pragma unroll
     for (const float value : values) sum += ptx::exp2_approx((value - most) * kLog2e);
   });
-  const float inverse = 1.0f / team_reduce<kTeam>(sum, Add());
-  for_each_piece([&](int k) {
+  sum = team_reduce<kTeam>(sum, Add());
+  if constexpr (kCluster > 1) merge_cluster<kCluster>(most, sum, kLog2e);
+  const float inverse = 1.0f / sum;
+  for_each_piece([&](std::int64_t col) {
 #pragma unroll
     for (float& value : values) value = ptx::exp2_approx((value - most) * kLog2e) * inverse;
-    store_pack(to + k * kStep, left - k * kStep, values);
+    store_pack<T, kWhole>(to + col, cols - col, values);
   });
-}
-
-template <class T, int kTeam, int kHeld>
-void launch(const Problem& p, const Arguments& a, StreamView stream) {
-  constexpr int kThreads = kTeam == 32 ? 256 : kTeam;
-  constexpr int kPieceBytes = kTeam * 16;
-  const std::int64_t more = std::max<std::int64_t>(0, ceil_div(p.cols, kTeam * kPack<T>) - kHeld);
-  int limit = 0;
-  WM_CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, stream.device.index));
-  // A kilobyte stays for the reductions.
-  const int in_shared = static_cast<int>(std::min<std::int64_t>(more, (limit - 1024) / kPieceBytes));
-  WM_CUDA_CHECK(cudaFuncSetAttribute(kernel<T, kTeam, kHeld>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     in_shared * kPieceBytes));
-  kernel<T, kTeam, kHeld>
-      <<<grid_x(ceil_div(p.rows, kThreads / kTeam)), kThreads, in_shared * kPieceBytes, handle(stream)>>>(
-          a.input<T>(0), a.output<T>(0), p.rows, p.cols, in_shared);
-  check_launch();
+  if constexpr (kCluster > 1) leave_cluster();
 }
 
 void run(const Problem& p, const Arguments& a, StreamView stream) {
-  by_dtype(p.dtype, [&](auto type) {
+  by_dtype_and_rows(p, [&](auto type, auto whole) {
     using T = typename decltype(type)::type;
+    const auto launch = [&](auto team, auto held, auto cluster) {
+      constexpr int kTeam = team(), kCluster = cluster(), kThreads = kTeam == 32 ? 32 * kRowsOfWarps : kTeam;
+      const auto of_shape = kernel<T, kTeam, held(), kCluster, whole()>;
+      if constexpr (kCluster > 1) {
+        return launch_clusters<kCluster, kThreads>(of_shape, p.rows, stream, a.input<T>(0), a.output<T>(0), p.rows,
+                                                   p.cols);
+      }
+      const unsigned blocks = grid_x(ceil_div(p.rows * kTeam, kThreads));
+      of_shape<<<blocks, kThreads, 0, handle(stream)>>>(a.input<T>(0), a.output<T>(0), p.rows, p.cols);
+      check_launch();
+    };
     const std::int64_t pieces = ceil_div(p.cols, kPack<T>);
-    if (pieces <= 32 * 2) return launch<T, 32, 2>(p, a, stream);
-    if (pieces <= 32 * 8) return launch<T, 32, 8>(p, a, stream);
-    if (pieces <= 128 * 8) return launch<T, 128, 8>(p, a, stream);
-    if (pieces <= 512 * 8) return launch<T, 512, 8>(p, a, stream);
-    launch<T, 1024, 8>(p, a, stream);
+    if (pieces <= 32 * 2) return launch(Int<32>(), Int<2>(), Int<1>());
+    if (pieces <= 128 * 1) return launch(Int<128>(), Int<1>(), Int<1>());
+    if (pieces <= 128 * 2) return launch(Int<128>(), Int<2>(), Int<1>());
+    if (pieces <= 128 * 4) return launch(Int<128>(), Int<4>(), Int<1>());
+    if (pieces <= 256 * 4) return launch(Int<256>(), Int<4>(), Int<1>());
+    if (pieces <= 512 * 4) return launch(Int<512>(), Int<4>(), Int<1>());
+    if (pieces <= 512 * 8 || !has_clusters(stream)) return launch(Int<512>(), Int<8>(), Int<1>());
+    if (pieces <= 2 * 512 * 8) return launch(Int<512>(), Int<8>(), Int<2>());
+    if (pieces <= 4 * 512 * 8) return launch(Int<512>(), Int<8>(), Int<4>());
+    launch(Int<512>(), Int<8>(), Int<8>());
   });
 }
 #endif

@@ -3,12 +3,11 @@
 //   x, y   (rows, cols), fp32, bf16 or fp16; computed in fp32
 //   passes 1: maximum m and sum s = sum_k exp(x_k - m) together: where a larger maximum comes, s is multiplied by
 //          exp(m_old - m_new); 2: the results
-//   grid   a team of threads for each row: a warp, 256 or 1024 threads by the row's length, and only so many blocks
-//          that the rows under way stay in the caches. The second pass runs from the row's end to its beginning: what
-//          was read last is what the cache still has
+//   grid   a team of threads for each row: a warp (4 rows a block) or a block of up to 1024 threads, by the row's
+//   length,
+//          and for long rows only so many blocks that the rows under way stay in the caches. The second pass runs from
+//          the row's end to its beginning: its last tile is still in registers, what was read before that in the cache
 //   bound  memory: one read and one write where the second pass finds the row in the cache
-#include <algorithm>
-
 #include "kernels/primer/kernel_file.hpp"
 
 #if WM_PRIMER_DESCRIBES
@@ -18,6 +17,7 @@
 namespace warpmeter::primer::softmax_online::WM_PRIMER_PART {
 
 constexpr float kLog2e = 1.44269504f;  // exp(x) = 2^(x * log2(e)), and 2^x is what the hardware has
+constexpr float kLeast = -3e38f;       // below every score, and finite: -inf - -inf would be no number
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
@@ -34,8 +34,7 @@ void run(const Problem& p, const Arguments& a) {
     for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
-        // Of each lane. Begins finite: -inf - -inf would be no number.
-        Vec most = broadcast(-3e38f), sums{};
+        Vec most = broadcast(kLeast), sums{};  // of each lane
         std::int64_t i = 0;
         for (; i + 4 * kWidth <= p.cols; i += 4 * kWidth) {  // four vectors for each new maximum
           const Vec scores[4] = {load(x + i), load(x + i + kWidth), load(x + i + 2 * kWidth), load(x + i + 3 * kWidth)};
@@ -65,78 +64,85 @@ void run(const Problem& p, const Arguments& a) {
 #endif
 
 #if WM_PRIMER_CUDA
-constexpr int kUnroll = 4;  // loads that a thread has under way
+constexpr int kRowsOfWarps = 4;  // of a block whose warps have a row each
 
-template <class T, int kTeam>
-__global__ void __launch_bounds__(std::max(kTeam, 256)) kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols) {
+/// A tile is kUnroll pieces of each thread.
+template <class T, int kTeam, int kUnroll, bool kWhole>
+__global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam, kTeam == 32 ? 8 : 1024 / kTeam)
+    kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols) {
   const int teams = blockDim.x / kTeam, thread = threadIdx.x % kTeam;
-  constexpr std::int64_t kTile = kTeam * kUnroll * kPack<T>;
+  constexpr std::int64_t kStep = kTeam * kPack<T>, kTile = kUnroll * kStep;
+  const std::int64_t last = (cols - 1) / kTile * kTile + thread * kPack<T>;
   for (std::int64_t row = blockIdx.x * std::int64_t{teams} + threadIdx.x / kTeam; row < rows;
        row += gridDim.x * std::int64_t{teams}) {
     const T* const of_row = x + row * cols;
-    uint4 raw[kUnroll];
+    uint4 tile[kUnroll];
     float values[kPack<T>];
-    const auto load_tile = [&](std::int64_t tile) {
+    const auto load_tile = [&](std::int64_t first) {
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        const std::int64_t col = tile + (u * kTeam + thread) * kPack<T>;
-        raw[u] = load_pack<T, Reuse::again>(of_row + col, cols - col);
+        const std::int64_t col = first + u * kStep;
+        tile[u] = load_pack<T, Reuse::again, kWhole>(of_row + col, cols - col, -INFINITY);
       }
     };
-    float most = -INFINITY, sum = 0.0f;
-    for (std::int64_t tile = 0; tile < cols; tile += kTile) {
-      load_tile(tile);
+    float most = kLeast, sum = 0.0f;
+    for (std::int64_t first = thread * kPack<T>; first <= last; first += kTile) {
+      load_tile(first);
+      float larger = most;
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        unpack_scores<T>(raw[u], cols - tile - (u * kTeam + thread) * kPack<T>, values);
-        float larger = most;
+        unpack<T>(tile[u], values);
 #pragma unroll
         for (const float value : values) larger = fmaxf(larger, value);
-        if (larger == -INFINITY) continue;  // nothing yet that counts, and -inf - -inf is no number
-        sum *= ptx::exp2_approx((most - larger) * kLog2e);
-        most = larger;
+      }
+      sum *= ptx::exp2_approx((most - larger) * kLog2e);
+      most = larger;
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        forget_unpacked(tile[u]);
+        unpack<T>(tile[u], values);
 #pragma unroll
         for (const float value : values) sum += ptx::exp2_approx((value - most) * kLog2e);
       }
     }
     const float m = team_reduce<kTeam>(most, Max());
     const float inverse = 1.0f / team_reduce<kTeam>(sum * ptx::exp2_approx((most - m) * kLog2e), Add());
-    for (std::int64_t tile = (cols - 1) / kTile * kTile; tile >= 0; tile -= kTile) {
-      load_tile(tile);
+    for (std::int64_t first = last; first >= 0; first -= kTile) {
+      if (first < last) load_tile(first);
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        const std::int64_t col = tile + (u * kTeam + thread) * kPack<T>;
-        unpack<T>(raw[u], values);
+        const std::int64_t col = first + u * kStep;
+        forget_unpacked(tile[u]);
+        unpack<T>(tile[u], values);
 #pragma unroll
         for (float& value : values) value = ptx::exp2_approx((value - m) * kLog2e) * inverse;
-        store_pack(y + row * cols + col, cols - col, values);
+        store_pack<T, kWhole>(y + row * cols + col, cols - col, values);
       }
     }
   }
 }
 
-/// As many blocks as `on_sm` a multiprocessor allow, with the same number of rounds for each.
-template <class T, int kTeam>
-void launch(const Problem& p, const Arguments& a, StreamView stream, std::int64_t on_sm) {
-  constexpr int kThreads = std::max(kTeam, 256);
-  const std::int64_t wanted = ceil_div(p.rows, kThreads / kTeam);
-  const std::int64_t rounds = ceil_div(wanted, on_sm * multiprocessors(stream));
-  kernel<T, kTeam><<<grid_x(ceil_div(wanted, rounds)), kThreads, 0, handle(stream)>>>(a.input<T>(0), a.output<T>(0),
-                                                                                      p.rows, p.cols);
-  check_launch();
-}
-
 void run(const Problem& p, const Arguments& a, StreamView stream) {
-  by_dtype(p.dtype, [&](auto type) {
+  by_dtype_and_rows(p, [&](auto type, auto whole) {
     using T = typename decltype(type)::type;
-    const std::int64_t row_kib = ceil_div(p.cols * static_cast<std::int64_t>(sizeof(T)), 1024);
-    if (row_kib <= 4) {
-      launch<T, 32>(p, a, stream, 6);
-    } else if (row_kib <= 32) {
-      launch<T, 256>(p, a, stream, std::min<std::int64_t>(8, 192 / row_kib));
-    } else {
-      launch<T, 1024>(p, a, stream, row_kib <= 128 ? 2 : 1);
-    }
+    // At most `on_sm` blocks a multiprocessor, with the same number of rounds for each; 0: a block for each row.
+    const auto launch = [&](auto team, auto unroll, std::int64_t on_sm) {
+      constexpr int kTeam = team(), kThreads = kTeam == 32 ? 32 * kRowsOfWarps : kTeam;
+      const std::int64_t wanted = ceil_div(p.rows * kTeam, kThreads);
+      const std::int64_t rounds = on_sm == 0 ? 1 : ceil_div(wanted, on_sm * multiprocessors(stream));
+      kernel<T, kTeam, unroll(), whole()><<<grid_x(ceil_div(wanted, rounds)), kThreads, 0, handle(stream)>>>(
+          a.input<T>(0), a.output<T>(0), p.rows, p.cols);
+      check_launch();
+    };
+    const std::int64_t pieces = ceil_div(p.cols, kPack<T>);
+    if (pieces <= 32 * 2) return launch(Int<32>(), Int<2>(), 0);
+    if (pieces <= 128 * 1) return launch(Int<128>(), Int<1>(), 0);
+    if (pieces <= 128 * 2) return launch(Int<128>(), Int<2>(), 0);
+    if (pieces <= 128 * 4) return launch(Int<128>(), Int<4>(), 0);
+    if (pieces <= 256 * 4) return launch(Int<256>(), Int<4>(), 0);
+    if (pieces <= 512 * 4) return launch(Int<512>(), Int<4>(), 0);
+    if (pieces <= 512 * 8) return launch(Int<512>(), Int<8>(), 0);
+    launch(Int<1024>(), Int<4>(), pieces <= 1024 * 8 ? 2 : 1);
   });
 }
 #endif

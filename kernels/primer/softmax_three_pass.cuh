@@ -51,7 +51,7 @@ void run(const Problem& p, const Arguments& a) {
 #if WM_PRIMER_CUDA
 constexpr int kThreads = 256;
 
-template <class T, int kTeam>
+template <class T, int kTeam, bool kWhole>
 __global__ void __launch_bounds__(kThreads) kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols) {
   constexpr int kTeams = kThreads / kTeam;
   constexpr int kStep = kTeam * kPack<T>;
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const T* x, T* y, std::int64_
     float most = -INFINITY;
 #pragma unroll 4
     for (std::int64_t col = first; col < cols; col += kStep) {
-      unpack_scores<T>(load_pack<T, Reuse::again>(of_row + col, cols - col), cols - col, values);
+      unpack<T>(load_pack<T, Reuse::again, kWhole>(of_row + col, cols - col, -INFINITY), values);
 #pragma unroll
       for (const float value : values) most = fmaxf(most, value);
     }
@@ -71,32 +71,31 @@ __global__ void __launch_bounds__(kThreads) kernel(const T* x, T* y, std::int64_
     float sum = 0.0f;
 #pragma unroll 4
     for (std::int64_t col = first; col < cols; col += kStep) {
-      unpack_scores<T>(load_pack<T, Reuse::again>(of_row + col, cols - col), cols - col, values);
+      unpack<T>(load_pack<T, Reuse::again, kWhole>(of_row + col, cols - col, -INFINITY), values);
 #pragma unroll
       for (const float value : values) sum += ptx::exp2_approx((value - most) * kLog2e);
     }
     const float inverse = 1.0f / team_reduce<kTeam>(sum, Add());
 #pragma unroll 4
     for (std::int64_t col = first; col < cols; col += kStep) {
-      unpack_scores<T>(load_pack(of_row + col, cols - col), cols - col, values);
+      unpack<T>(load_pack<T, Reuse::once, kWhole>(of_row + col, cols - col), values);
 #pragma unroll
       for (float& value : values) value = ptx::exp2_approx((value - most) * kLog2e) * inverse;
-      store_pack(y + row * cols + col, cols - col, values);
+      store_pack<T, kWhole>(y + row * cols + col, cols - col, values);
     }
   }
 }
 
-template <class T, int kTeam>
-void launch(const Problem& p, const Arguments& a, StreamView stream) {
-  const unsigned blocks = grid_x(ceil_div(p.rows, kThreads / kTeam));
-  kernel<T, kTeam><<<blocks, kThreads, 0, handle(stream)>>>(a.input<T>(0), a.output<T>(0), p.rows, p.cols);
-  check_launch();
-}
-
 void run(const Problem& p, const Arguments& a, StreamView stream) {
-  by_dtype(p.dtype, [&](auto type) {
+  by_dtype_and_rows(p, [&](auto type, auto whole) {
     using T = typename decltype(type)::type;
-    p.cols <= kThreads* kPack<T> ? launch<T, 32>(p, a, stream) : launch<T, kThreads>(p, a, stream);
+    const auto launch = [&](auto team) {
+      const unsigned blocks = grid_x(ceil_div(p.rows * team, kThreads));
+      kernel<T, team(), whole()>
+          <<<blocks, kThreads, 0, handle(stream)>>>(a.input<T>(0), a.output<T>(0), p.rows, p.cols);
+      check_launch();
+    };
+    p.cols <= kThreads* kPack<T> ? launch(Int<32>()) : launch(Int<kThreads>());
   });
 }
 #endif

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -57,15 +58,6 @@ __device__ __forceinline__ void unpack(uint4 raw, float (&x)[kPack<T>]) {
   }
 }
 
-/// The same with -inf in the place of those behind the first `left`: neutral to a maximum and to a sum of exponentials.
-template <class T>
-__device__ __forceinline__ void unpack_scores(uint4 raw, std::int64_t left, float (&x)[kPack<T>]) {
-  unpack<T>(raw, x);
-  if (left >= kPack<T>) return;
-#pragma unroll
-  for (int i = 0; i < kPack<T>; ++i) x[i] = i < left ? x[i] : -INFINITY;
-}
-
 /// Makes the compiler forget what it knows of `raw`: it would else keep what was once unpacked from it, twice the
 /// registers.
 __device__ __forceinline__ void forget_unpacked(uint4& raw) {
@@ -89,46 +81,34 @@ __device__ __forceinline__ uint4 pack(const float (&x)[kPack<T>]) {
 
 enum class Reuse { once, again };  ///< once: the cache need not keep it
 
-/// kPack elements from p on, of which `left` are there; the others are zeros. One access where p is aligned.
-template <class T, Reuse kReuse = Reuse::once>
-__device__ __forceinline__ uint4 load_pack(const T* p, std::int64_t left) {
-  if (left >= kPack<T> && reinterpret_cast<std::uintptr_t>(p) % 16 == 0) {
+/// kPack elements from p on, of which `left` are there; the others are `beyond`. One access where p is aligned and all
+/// are there. kWhole promises that p is aligned and that all or none are there: then nothing else is compiled.
+template <class T, Reuse kReuse = Reuse::once, bool kWhole = false>
+__device__ __forceinline__ uint4 load_pack(const T* p, std::int64_t left, float beyond = 0.0f) {
+  float x[kPack<T>];
+#pragma unroll
+  for (float& value : x) value = beyond;
+  if (kWhole ? left > 0 : left >= kPack<T> && reinterpret_cast<std::uintptr_t>(p) % 16 == 0) {
     const auto* const vector = reinterpret_cast<const uint4*>(p);
     return kReuse == Reuse::once ? __ldcs(vector) : *vector;
   }
-  float x[kPack<T>];
+  if constexpr (!kWhole) {
 #pragma unroll
-  for (int i = 0; i < kPack<T>; ++i) x[i] = i < left ? to_float(p[i]) : 0.0f;
+    for (int i = 0; i < kPack<T>; ++i) x[i] = i < left ? to_float(p[i]) : beyond;
+  }
   return pack<T>(x);
 }
 
-/// Stores the first `left` of kPack elements. One access where p is aligned and all are stored.
-template <class T>
+/// Stores the first `left` of kPack elements. One access where p is aligned and all are stored; kWhole as above.
+template <class T, bool kWhole = false>
 __device__ __forceinline__ void store_pack(T* p, std::int64_t left, const float (&x)[kPack<T>]) {
-  if (left >= kPack<T> && reinterpret_cast<std::uintptr_t>(p) % 16 == 0) {
+  if (kWhole ? left > 0 : left >= kPack<T> && reinterpret_cast<std::uintptr_t>(p) % 16 == 0) {
     __stcs(reinterpret_cast<uint4*>(p), pack<T>(x));
-    return;
-  }
+  } else if constexpr (!kWhole) {
 #pragma unroll
-  for (int i = 0; i < kPack<T>; ++i) {
-    if (i < left) p[i] = from_float<T>(x[i]);
-  }
-}
-
-/// Stores the first `left` of four elements, with one access where they are together and aligned.
-template <class T>
-__device__ __forceinline__ void store_four(T* p, std::int64_t left, const float (&x)[4]) {
-  if (left >= 4 && reinterpret_cast<std::uintptr_t>(p) % (4 * sizeof(T)) == 0) {
-    if constexpr (sizeof(T) == 4) {
-      __stcs(reinterpret_cast<float4*>(p), make_float4(x[0], x[1], x[2], x[3]));
-    } else {
-      __stcs(reinterpret_cast<uint2*>(p), make_uint2(ptx::pack2<T>(x[0], x[1]), ptx::pack2<T>(x[2], x[3])));
+    for (int i = 0; i < kPack<T>; ++i) {
+      if (i < left) p[i] = from_float<T>(x[i]);
     }
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (i < left) p[i] = from_float<T>(x[i]);
   }
 }
 
@@ -178,6 +158,8 @@ template <class T>
 struct Type {
   using type = T;
 };
+template <int kValue>
+using Int = std::integral_constant<int, kValue>;
 
 /// Calls f with Type<T>, T what `dtype` is stored as.
 template <class F>
@@ -189,6 +171,19 @@ void by_dtype(DType dtype, F&& f) {
   } else {
     f(Type<float>());
   }
+}
+
+/// The same for rows of p.cols elements: calls f with Type<T> and whether rows consist of whole pieces of 16 bytes, as
+/// std::bool_constant. Their kernels are compiled for both.
+template <class F>
+void by_dtype_and_rows(const Problem& p, F&& f) {
+  by_dtype(p.dtype, [&](auto type) {
+    if (p.cols % kPack<typename decltype(type)::type> == 0) {
+      f(type, std::true_type());
+    } else {
+      f(type, std::false_type());
+    }
+  });
 }
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {

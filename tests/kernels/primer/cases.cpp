@@ -42,13 +42,20 @@ std::vector<Problem> problems_of(const Kernel& kernel, bool thorough) {
     add(1, 16, 1, 4736, 3, 256);    // more pieces than the warps take in a round, groups of two
     add(1, 20, 1, 100, 3, 24);      // one column, off the pieces
     add(1, 9, 4, 1536, 3, 512);
+    add(1, 70, 16, 704, 3, 128);  // a wgmma step that half a group is left for
+    add(1, 40, 1, 640, 3, 128);   // one column: a stretch that is cut short
   } else if (kernel.has(Size::kernel_size)) {
     add(1, 40, 150, 1, 7);
+    add(1, 35, 504, 1, 3);  // warps beside one another, whole pieces of 16 bytes
+    add(2, 33, 256, 1, 5);
     add(1, 20, 140, 1, 9);  // in pieces
-    add(1, 5, 6, 1, 16);    // larger than the picture
+    add(1, 70, 264, 1, 8);
+    add(1, 37, 520, 1, 17);
+    add(1, 5, 6, 1, 16);  // larger than the picture
   } else {
     add(1, 2, 1024);
     add(1, 9, 1032);
+    add(1, 3, 4096);
     add(1, 5, 4099);
     add(1, 700, 40);
     if (thorough) {
@@ -56,6 +63,7 @@ std::vector<Problem> problems_of(const Kernel& kernel, bool thorough) {
       add(1, 3, 16391);
       add(1, 2, 40000);
       add(1, 2, 65536);
+      add(1, 3, 163840);  // longer than what a cluster of blocks holds, whole pieces of 16 bytes
       add(1, 1, 200003);
       add(1, 5000, 301);
     }

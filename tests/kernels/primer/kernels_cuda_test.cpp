@@ -1,5 +1,7 @@
 // The primer's kernels on a GPU: right for every size and type, on a stream of their own, and the same on every run.
+#include <cmath>
 #include <memory>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -64,6 +66,46 @@ TEST_P(EveryKernelCuda, TakesManyBatchesAndMoreThan32BitsOfElements) {
     GTEST_SKIP() << "add, softmax_online and weighted_sum_backward stand for the others: they index alike";
   }
   EXPECT_EQ(run_and_check(context_, kernel_, problem), "");
+}
+
+/// y is the identity, so that z is the weights themselves, rounded once: a wrong one shows its place.
+TEST(Int4MatmulCuda, GivesBackEveryWeightWhenMultipliedByTheIdentity) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  const Stream stream(Device::cuda());
+  CachingAllocator allocator(Device::cuda());
+  const Context context{stream.view(), &allocator};
+  const Kernel& kernel = *find_kernel("int4_matmul");
+  for (const std::int64_t group_size : {64, 128, 192}) {
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      const Problem problem{.dtype = dtype, .rows = 300, .cols = 1152, .inner = 1152, .group_size = group_size};
+      const Operands operands = make_operands(context, kernel, problem, 7);
+      std::vector<std::uint16_t> identity(static_cast<std::size_t>(problem.inner * problem.cols));
+      for (std::int64_t k = 0; k < problem.inner; ++k) {
+        identity[static_cast<std::size_t>(k * problem.cols + k)] = dtype == DType::bf16 ? 0x3f80 : 0x3c00;
+      }
+      copy_bytes(operands.in[3].data(), Device::cuda(), identity.data(), Device::cpu(), operands.in[3].bytes(),
+                 context.stream);
+      operands.poison(context.stream);
+      run(kernel, problem, operands.arguments(), context.stream);
+      const HostCopies in(operands.in, kernel.inputs(problem), context.stream);
+      const HostCopies out(operands.out, kernel.outputs(problem), context.stream);
+      const std::int64_t groups = problem.inner / group_size, group_words = (groups + 7) / 8;
+      int wrong = 0;
+      for (std::int64_t row = 0; row < problem.rows; ++row) {
+        for (std::int64_t k = 0; k < problem.inner && wrong < 5; ++k) {
+          const std::int64_t group = k / group_size;
+          const int weight = in.tensors()[0].nibble(row * problem.inner + k);
+          const int offset = in.tensors()[2].nibble(row * 8 * group_words + group);
+          const double expected = in.tensors()[1][row * groups + group] * (weight - offset);
+          const double result = out.tensors()[0][row * problem.cols + k];
+          if (std::fabs(result - expected) <= unit_roundoff(dtype) * std::fabs(expected)) continue;
+          ADD_FAILURE() << describe(kernel, problem) << ": w[" << row << "," << k << "] is " << result << ", should be "
+                        << expected;
+          ++wrong;
+        }
+      }
+    }
+  }
 }
 
 std::vector<std::string_view> names() {

@@ -26,6 +26,8 @@ class OomDump {
   [[nodiscard]] std::string next_path() const;
   /// An isolated child has written one there.
   void count_one() { ++written_; }
+  /// As if `count` had been written so far.
+  void skip_to(std::size_t count) { written_ = count; }
 
  private:
   CachingAllocator& allocator_;

@@ -70,8 +70,9 @@ void add_device_options(OptionTable& table) {
              .metavar = "FILE",
              .accepted = "a file name that ends in .pickle or .json, in a folder that can be written to",
              .help = "When a row runs out of memory, write what lay where and what led to it as a PyTorch memory "
-                     "snapshot, for memsnap or pytorch.org/memory_viz. Further rows write FILE-2, FILE-3, ... Rows "
-                     "predicted not to fit are tried on GPUs and below a --memory-limit.",
+                     "snapshot, for memsnap or pytorch.org/memory_viz. Further rows write FILE-2, FILE-3, ..., ranks "
+                     "FILE-rank0, FILE-rank1, ... Rows predicted not to fit are tried on GPUs and below a "
+                     "--memory-limit.",
              .example = "--memory-limit 1GiB --dump-on-oom oom.pickle",
              .group = group,
              .output_option = true});

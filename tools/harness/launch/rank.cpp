@@ -17,6 +17,7 @@
 #include "kernels/collectives/tcp_control.hpp"
 #include "kernels/runtime/check.hpp"
 #include "tools/harness/isolation_channel.hpp"
+#include "tools/harness/oom_dump.hpp"
 #include "tools/harness/session.hpp"
 
 namespace warpmeter::harness::launch {
@@ -113,6 +114,12 @@ std::unique_ptr<Communicator> join_control(const GroupOrder& order, const Link& 
   throw std::runtime_error("no such control group: " + order.control);
 }
 
+/// "oom.pickle" of rank 1 is "oom-rank1.pickle": each has memory of its own.
+std::string of_rank(const std::string& path, int rank) {
+  const std::size_t dot = path.rfind('.');
+  return fmt::format("{}-rank{}{}", path.substr(0, dot), rank, path.substr(dot));
+}
+
 /// A group that this rank is part of. In this order: what uses another comes after it and goes before it.
 struct Membership {
   GroupOrder order;
@@ -138,6 +145,7 @@ class Rank {
     m.control = join_control(order, link_, options_.timeout_s);
     Settings own = settings_;
     own.device = backend->device_kind() == DeviceKind::cpu ? Device::cpu() : Device::cuda(order.device);
+    if (!own.dump_on_oom.empty()) own.dump_on_oom = of_rank(own.dump_on_oom, order.rank);
     m.session = std::make_unique<Session>(own);
     m.session->on_warning([this](const std::string& text) { link_.send(Say::warning, text); });
     m.group = backend->create(context());
@@ -151,8 +159,18 @@ class Rank {
 
   void measure_row(std::size_t index) {
     WM_CHECK(membership_.has_value(), "a row without a group");
+    Session& session = *membership_->session;
+    OomDump* const dump = session.oom_dump();
+    if (dump != nullptr) {
+      dump->skip_to(index);  // ranks come and go with their groups: a row's number keeps the files apart
+      dump->begin_row();
+    }
     Outcome outcome = worker_.measure(at_work(), index);
-    membership_->session->allocator().empty_cache();
+    session.allocator().empty_cache();
+    if (dump != nullptr) {
+      const std::string said = dump->end_row(outcome.status == reports::Status::oom);
+      if (!said.empty()) session.warn(said);
+    }
     outcome.figures.set("outcome", name(outcome.status));
     outcome.figures.set("outcome_reason", outcome.reason);
     link_.send(Say::done, figures_to_json(outcome.figures));

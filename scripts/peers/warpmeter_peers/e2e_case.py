@@ -147,6 +147,7 @@ class _Run:
         figures[f"{name}_tflops"] = flops / seconds / 1e12
         if name != "fwd_bwd":
             figures["fwd_tokens_per_s" if name == "fwd" else "tokens_per_s"] = c.tokens / seconds
+        self._session.checkpoint(self._row)
         return True
 
     def _synchronize(self):
@@ -187,6 +188,10 @@ class ModelTool(Tool):
         return "notes" if is_cuda else "quick"
 
     def cases(self, table, settings):
+        modes = table.words("--mode", e2e_problem.MODES)
+        if "train_step" in modes and "forward_backward" not in modes and "train_step_s" not in self.layout.columns:
+            at = self.layout.columns.index("fwd_peak_mem_mib")
+            self.layout.columns.insert(at, "train_step_s")
         return [ModelCase(configuration) for configuration in e2e_problem.expand(table, settings)]
 
     def list_text(self):

@@ -51,6 +51,15 @@ class Outputs:
             self.print(tables.csv_line(row, self._csv_columns()))
         self._rewrite(False)
 
+    def partial(self, row):
+        """A row under way goes into the files: what ends this process leaves them with the phases that are done."""
+        was = row.status, row.reason
+        row.end("interrupted", "ended before the row was complete")
+        self._document.rows.append(row)
+        self._rewrite(False)
+        self._document.rows.pop()
+        row.end(*was)
+
     def end(self):
         if self._settings.format == "jsonl":
             self.print(results.summary_line(self._document))

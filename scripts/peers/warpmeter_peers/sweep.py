@@ -43,6 +43,7 @@ class Session:
         self.machine = machine.CudaMachine(torch, settings.device) if settings.is_cuda else machine.CpuMachine(torch)
         self._interrupt, self._sampler = interrupt, None
         self.ceilings = None
+        self.checkpoint = lambda row: None  # called by a case when a phase of its row is done
 
     def prepare(self):
         """Before the first row: the device, what libraries allocate once, the timer's buffers."""
@@ -308,6 +309,7 @@ class Sweep:
         if not self._settings.isolate:
             self._session.prepare()
         outputs.begin()
+        self._session.checkpoint = outputs.partial
         for index, (row, case) in enumerate(zip(rows, cases)):
             if row.status == "not_run":
                 if not self._stopped and self._interrupt():

@@ -71,6 +71,29 @@ class Rows(unittest.TestCase):
         self.assertEqual(again[0]["attention"], rows[-1]["attention"])
         self.assertEqual(again[0]["size"], "custom")
 
+    def test_finished_phases_outlive_the_process(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "out.json"
+            quick = ("--device", "cpu", "--size", "tiny", "--vocab", "200", "--context", "16", "--warmup", "0")
+            script = ("import os, sys; sys.path[:0] = sys.argv[1:3]; sys.argv[1:3] = []; "
+                      "from warpmeter_peers import e2e_case, sweep; measure = e2e_case._Run._measure\n"
+                      "def once(self, name, *rest):\n"
+                      "    if name != 'fwd': os._exit(9)\n"
+                      "    return measure(self, name, *rest)\n"
+                      "e2e_case._Run._measure = once; sweep.run_tool(e2e_case.ModelTool(), sys.argv)")
+            ended = run(sys.executable, "-c", script, SOURCE / "scripts/peers", SOURCE / "scripts/lib", *quick,
+                        "--steps", "1", "-o", path)
+            self.assertEqual(ended.returncode, 9, ended.stderr)
+            (row,) = json.loads(path.read_text())["rows"]
+            self.assertEqual(row["status"], "interrupted")
+            self.assertGreater(row["fwd_ms"], 0)
+            self.assertNotIn("train_step_ms", row)
+
+    def test_step_timed_alone_is_in_the_table(self):
+        shown = peer(*self.BASE[:-2], "--mode", "train_step")
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertIn("| train_step_s |", shown.stdout.splitlines()[2])
+
     def test_schema(self):
         python = os.environ.get("WARPMETER_SCHEMA_PYTHON") or sys.executable
         if run(python, "-c", "import jsonschema").returncode != 0:

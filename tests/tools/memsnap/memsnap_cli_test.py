@@ -24,6 +24,9 @@ import plain  # noqa: E402
 
 TOOL = os.environ["MEMSNAP"]
 ATTN_BENCH = os.environ["ATTN_BENCH"]
+E2E_BENCH = os.environ["E2E_BENCH"]
+KERNEL_BENCH = os.environ["KERNEL_BENCH"]
+ALLREDUCE_BENCH = os.environ["ALLREDUCE_BENCH"]
 FIXTURES = pathlib.Path(os.environ["WARPMETER_FIXTURES"])
 TORCH_PYTHON = os.environ.get("WARPMETER_TORCH_PYTHON")
 
@@ -397,6 +400,100 @@ class Record(Case):
         self.assertIn("does not divide", self.refused("record", *SMALL, "--heads", "5", "-o", "x.pickle"))
 
 
+class RecordModels(Case):
+    """A model's snapshot against the allocator's own peak, the memory model, and what the model is."""
+
+    KINDS = {"parameters", "gradients", "optimizer state", "activations", "logits", "workspace"}
+
+    def record(self, size, mode, precision, *options):
+        path = self.folder / f"{size}.pickle"
+        arguments = ["--device", "cpu", "--size", size, "--mode", mode, "--precision", precision, "--warmup", "1", *options]
+        said = self.good("record", *arguments, "-o", path).stderr
+        snapshot = plain.load(path.read_bytes())
+        recording = snapshot["recording"]
+        allocated, predicted = recording["allocator_peak_bytes"], recording["predicted_peak_bytes"]
+        traced = plain.figures(snapshot)["peak"]
+        print(f"{recording['workload']}: trace {traced}, allocator {allocated}, predicted {predicted} ({predicted / allocated - 1:+.2%})")
+        self.assertEqual(traced, allocated)
+        self.assertAlmostEqual(predicted / allocated, 1, delta=0.05)
+        self.assertIn(f"({'' if predicted < allocated else '+'}{100 * (predicted / allocated - 1):.2f}%)".replace("(", "", 1), said)
+        return snapshot, path
+
+    def summary(self, path):
+        return json.loads(self.good("summary", path, "--format", "json").stdout)["devices"][0]
+
+    def test_the_peak_is_the_allocators_and_near_the_memory_models(self):
+        for mode in ("forward", "forward_backward", "train_step"):
+            for precision in ("fp32", "bf16"):
+                self.record("tiny", mode, precision)
+                self.record("tiny", mode, precision, "--structure", "naive")
+        self.record("tiny", "train_step", "fp16", "--recompute", "block", "--steps", "2")
+        self.record("tiny", "forward", "bf16_pure")
+        # The weights of a real size; few tokens, so that a laptop does it in seconds.
+        for mode in ("forward", "train_step"):
+            for precision in ("fp32", "bf16"):
+                self.record("small", mode, precision, "--batch", "1", "--context", "16")
+
+    def test_phases_layers_and_operations(self):
+        snapshot, path = self.record("tiny", "train_step", "bf16")
+        notes = [(note["stage"], note["name"]) for note in snapshot["external_annotations"]]
+        phase = lambda name, *within: [("START", name), *within, ("END", name)]  # noqa: E731
+        up, down = phase("LAYER_0") + phase("LAYER_1"), phase("LAYER_1") + phase("LAYER_0")
+        self.assertEqual(notes, phase("FWD_STEP", *up) + phase("BWD_STEP", *down) + phase("OPTIM_STEP"))
+        made = {}
+        for event in snapshot["device_traces"][0]:
+            if event["action"] != "alloc":
+                continue
+            self.assertIn(event["category"], self.KINDS)
+            self.assertIn(event["frames"][-1]["name"], ("FWD_STEP", "BWD_STEP", "OPTIM_STEP"))
+            for frame in event["frames"]:
+                self.assertRegex(frame["filename"], r"^/?(kernels|.*/kernels)/.*\.[ch]pp$")
+                self.assertGreater(frame["line"], 0)
+            made.setdefault(event["frames"][0]["name"], []).append(event)
+        qkv = made["q, k, v"]
+        self.assertEqual([[frame["name"] for frame in event["frames"]] for event in qkv],
+                         [["q, k, v", "QKV_MATMUL", layer, "FWD_STEP"] for layer in ("LAYER_0", "LAYER_1")])  # fmt: skip
+        self.assertEqual({pathlib.Path(event["frames"][0]["filename"]).name for event in qkv}, {"fused_block.cpp"})
+        self.assertEqual({event["size"] for event in qkv}, {4 * 256 * 3 * 64 * 2})
+        device = self.summary(path)
+        operations = {row["name"]: row["bytes"] for row in device["peak_by_operation"]}
+        self.assertEqual(operations["QKV_MATMUL"], 2 * 4 * 256 * 3 * 64 * 2)
+        layers = {row["name"]: row["bytes"] for row in device["peak_by_layer"]}
+        self.assertEqual(layers["LAYER_0"], layers["LAYER_1"])
+
+    def test_categories_are_the_memory_models(self):
+        # --dry-run of e2e_bench has the memory model's account at the peak, by the same kinds.
+        for structure in ("fused", "naive"):
+            for mode in ("forward", "train_step"):
+                options = ["--device", "cpu", "--size", "tiny", "--structure", structure, "--mode", mode]
+                predicted = json.loads(self.good(*options, "--dry-run", "--format", "json", tool=E2E_BENCH).stdout)["rows"][0]
+                _, path = self.record("tiny", mode, "fp32", "--structure", structure)
+                found = {row["name"]: row["bytes"] for row in self.summary(path)["peak_by_category"]}
+                self.assertLessEqual(found.keys(), self.KINDS)
+                for kind in self.KINDS:
+                    with self.subTest(structure=structure, mode=mode, kind=kind):
+                        expected = predicted[f"predicted_{kind.split()[0]}_mib"] * 2**20
+                        # What is left of a segment that is not split belongs to its block: up to 1 MiB each.
+                        self.assertAlmostEqual(found.get(kind, 0), expected, delta=1e-6 * expected + 2**21)
+
+    def test_running_out_of_memory_names_what_was_there(self):
+        path = self.folder / "oom.pickle"
+        result = run("record", "--device", "cpu", "--size", "tiny", "--memory-limit", "40MiB", "-o", path)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        device = self.summary(path)
+        self.assertEqual(device["oom"]["count"], 1)
+        self.assertEqual({row["name"] for row in device["peak_by_category"]} & {"parameters", "optimizer state", "activations"},
+                         {"parameters", "optimizer state", "activations"})  # fmt: skip
+        self.assertIn("FFN_W13_MATMUL", {row["name"] for row in device["peak_by_operation"]})
+
+    def test_an_attention_implementation_by_name(self):
+        snapshot, _ = self.record("tiny", "forward", "fp32", "--attention", "naive", "--context", "32")
+        names = {frame["name"] for event in snapshot["device_traces"][0] for frame in event["frames"]}
+        self.assertLessEqual({"ATTENTION", "ATTN_SOFTMAX"}, names)
+        snapshot, _ = self.record("tiny", "forward", "fp32", "--context", "32")
+        self.assertNotIn("ATTN_SOFTMAX", {frame["name"] for event in snapshot["device_traces"][0] for frame in event["frames"]})
+
+
 class DumpOnOom(Case):
     ARGUMENTS = ["--device", "cpu", "--impl", "naive,fused", "--seq-len", "512", "--d-model", "64", "--steps", "1", "--warmup", "0",
                  "--memory-limit", "12MiB", "--format", "json"]  # fmt: skip
@@ -419,6 +516,28 @@ class DumpOnOom(Case):
 
     def test_isolated(self):
         self.dumped("--isolate")
+
+    def test_every_tool(self):
+        small = ["--device", "cpu", "--steps", "1", "--warmup", "0"]
+        for tool, names, options in (
+            (E2E_BENCH, ["oom.pickle"], ["--size", "tiny", "--context", "64", "--structure", "fused", "--memory-limit", "24MiB"]),
+            (KERNEL_BENCH, ["oom.pickle"], ["--kernel", "add", "--rows", "4096", "--cols", "1024", "--memory-limit", "24MiB"]),
+            (ALLREDUCE_BENCH, ["oom-rank0.pickle", "oom-rank1.pickle"],
+             ["--world-size", "2", "--sizes", "16MiB", "--buffers", "plain", "--no-in-place", "--memory-limit", "24MiB"]),
+        ):  # fmt: skip
+            with self.subTest(tool=tool):
+                result = run(*small, *options, "--dump-on-oom", self.folder / "oom.pickle", "--format", "json", tool=tool)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual([row["status"] for row in json.loads(result.stdout)["rows"]], ["oom"])
+                for name in names:
+                    self.assertIn("ok (", self.good("check", self.folder / name).stdout)
+                    snapshot = plain.load((self.folder / name).read_bytes())
+                    self.assertEqual(snapshot["device_traces"][0][-2]["action"], "oom")
+                    self.assertGreater(plain.figures(snapshot)["end"], 0)
+                    if tool == E2E_BENCH:
+                        frames = {f["name"] for s in snapshot["segments"] for b in s["blocks"] for f in b.get("frames", ())}
+                        self.assertLessEqual({"weights", "first moments", "QKV_MATMUL", "LAYER_1", "FWD_STEP"}, frames)
+                    (self.folder / name).unlink()
 
     def test_rows_that_fit_leave_none(self):
         path = self.folder / "oom.pickle"

@@ -37,6 +37,7 @@ std::string Configuration::mode_text() const {
 void add_options(OptionTable& table) {
   for (OptionSpec& spec : model_options::model_option_specs()) {
     const bool size = spec.name == "--size";
+    if (size) spec.accepted += "; toy_mlp with --data-parallel";
     table.add(std::move(spec));
     if (!size) continue;
     table.add(row_option(

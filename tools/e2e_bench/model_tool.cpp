@@ -7,9 +7,11 @@
 #include <fmt/core.h>
 
 #include "tools/e2e_bench/configuration.hpp"
+#include "tools/e2e_bench/data_parallel_case.hpp"
 #include "tools/e2e_bench/model_case.hpp"
 #include "tools/e2e_bench/operations.hpp"
 #include "tools/e2e_bench/training_case.hpp"
+#include "tools/harness/launch/options.hpp"
 
 namespace warpmeter::e2e_bench {
 
@@ -19,13 +21,17 @@ std::string ModelTool::summary() const {
 
 void ModelTool::add_options(harness::OptionTable& table) const {
   e2e_bench::add_options(table);
+  add_data_parallel_options(table);
 }
 
-void ModelTool::adjust(const harness::OptionTable& table, harness::Settings& /*settings*/) const {
-  rows_ = table.flag("--breakdown")    ? Rows::operations
+void ModelTool::adjust(const harness::OptionTable& table, harness::Settings& settings) const {
+  rows_ = wants_data_parallel(table)   ? Rows::data_parallel
+          : table.flag("--breakdown")  ? Rows::operations
           : table.flag("--dtypes")     ? Rows::types
           : table.has("--train-steps") ? Rows::training
                                        : Rows::phases;
+  if (rows_ == Rows::data_parallel) adjust_data_parallel(table, settings);
+  verified_ = table.has("--verify");
   const std::string modes = ',' + table.text("--mode") + ',';
   step_stands_alone_ =
       modes.find(",train_step,") != std::string::npos && modes.find(",forward_backward,") == std::string::npos;
@@ -33,6 +39,10 @@ void ModelTool::adjust(const harness::OptionTable& table, harness::Settings& /*s
 
 std::string ModelTool::default_preset(Device device) const {
   return device.is_cuda() ? "notes" : "quick";
+}
+
+std::string ModelTool::preset_for(const harness::OptionTable& table, Device device) const {
+  return wants_data_parallel(table) ? "" : default_preset(device);
 }
 
 std::string ModelTool::list(const harness::OptionTable& /*table*/) const {
@@ -70,6 +80,16 @@ std::vector<std::unique_ptr<harness::Case>> ModelTool::cases(const harness::Opti
                                                              const harness::Settings& settings) const {
   const std::vector<std::string> only = operation_names(table);
   std::vector<std::unique_ptr<harness::Case>> cases;
+  if (rows_ == Rows::data_parallel) {
+    const auto rows = std::make_shared<DataParallelRows>(
+        DataParallelRows{harness::launch::Groups(argv_, harness::launch::timeout_s(table), joined_)});
+    std::size_t index = 0;
+    for (DataParallelConfiguration& c : expand_data_parallel(table, settings, joined_ ? joined_->size() : 0)) {
+      cases.push_back(std::make_unique<DataParallelCase>(std::move(c), index++, settings.device, rows));
+    }
+    return cases;
+  }
+  check_data_parallel_options(table);
   for (Configuration& configuration : expand(table, settings)) {
     std::vector<std::unique_ptr<harness::Case>> rows;
     if (rows_ == Rows::training) {
@@ -90,6 +110,7 @@ std::vector<std::unique_ptr<harness::Case>> ModelTool::cases(const harness::Opti
 }
 
 reports::TableLayout ModelTool::layout() const {
+  if (rows_ == Rows::data_parallel) return data_parallel_layout(verified_);
   reports::TableLayout layout;
   if (rows_ == Rows::operations || rows_ == Rows::types) {
     layout.group_by = {"size", "precision", "structure", "attention", "context", "phase"};
@@ -132,6 +153,7 @@ reports::TableLayout ModelTool::layout() const {
 }
 
 std::vector<std::string> ModelTool::row_keys() const {
+  if (rows_ == Rows::data_parallel) return data_parallel_row_keys();
   std::vector<std::string> keys = e2e_bench::row_keys();
   if (rows_ == Rows::training) keys.emplace_back("train_steps");
   if (rows_ == Rows::operations || rows_ == Rows::types) keys.insert(keys.end(), {"phase", "operation"});

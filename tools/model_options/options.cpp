@@ -113,9 +113,11 @@ std::vector<OptionSpec> model_option_specs() {
   return specs;
 }
 
-std::vector<ModelSetup> expand_models(const OptionTable& table) {
+std::vector<ModelSetup> expand_models(const OptionTable& table, std::span<const std::string_view> more_sizes) {
   const auto precision_words = precision_names();
-  const auto size_words = size_names();
+  auto size_words = size_names();
+  const bool every = table.text("--size") == "all";  // of the transformers
+  if (!every) size_words.insert(size_words.end(), more_sizes.begin(), more_sizes.end());
   const auto sizes = table.words("--size", size_words, true);
   const auto precisions = table.words("--precision", precision_words, true);
   const auto structures = table.words("--structure", kStructures, true);
@@ -130,7 +132,12 @@ std::vector<ModelSetup> expand_models(const OptionTable& table) {
       table.word("--adamw", kDefinitions) == "torch" ? layers::AdamwDefinition::torch : layers::AdamwDefinition::course;
 
   std::vector<std::pair<std::string, ModelConfig>> models;
+  std::vector<std::string> others;
   for (const std::string& name : sizes) {
+    if (transformer::find_size(name) == nullptr) {
+      others.push_back(name);
+      continue;
+    }
     ModelConfig model = transformer::find_size(name)->config;
     for (const Dimension& dimension : kDimensions) {
       if (table.has(dimension.option)) model.*dimension.field = table.integer(dimension.option, 1, kMost);
@@ -178,6 +185,18 @@ std::vector<ModelSetup> expand_models(const OptionTable& table) {
           for (const std::int64_t batch : batches)
             for (const std::int64_t context : contexts)
               for (const auto& model : distinct) add(precision, structure, attention, recompute, batch, context, model);
+  for (const std::string& name : others) {
+    for (const std::string& precision : precisions) {
+      for (const std::int64_t batch : batches) {
+        ModelSetup setup;
+        setup.size = name;
+        setup.precision = *transformer::find_precision(precision);
+        setup.adamw = adamw;
+        setup.batch = batch;
+        setups.push_back(std::move(setup));
+      }
+    }
+  }
   return setups;
 }
 

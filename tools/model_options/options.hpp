@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -26,8 +27,11 @@ extern const std::array<Dimension, 5> kDimensions;
 [[nodiscard]] std::vector<harness::OptionSpec> model_option_specs();
 
 /// The cross product of their lists: precision and structure outermost, then attention, recompute, batch and context,
-/// and size last, as the notes' table runs. Throws UsageError.
-[[nodiscard]] std::vector<ModelSetup> expand_models(const harness::OptionTable& table);
+/// and size last, as the notes' table runs. `more_sizes`: words that --size takes besides, for what is no transformer:
+/// one setup for each and each precision and batch, after the others, with nothing but size, precision, batch and
+/// adamw. Throws UsageError.
+[[nodiscard]] std::vector<ModelSetup> expand_models(const harness::OptionTable& table,
+                                                    std::span<const std::string_view> more_sizes = {});
 
 /// "torch" or "course".
 [[nodiscard]] const char* definition_name(layers::AdamwDefinition definition);

@@ -4,6 +4,7 @@
 #include "tools/attn_bench/attention_case.hpp"
 #include "tools/attn_bench/configuration.hpp"
 #include "tools/attn_bench/decode_case.hpp"
+#include "tools/attn_bench/mixed_case.hpp"
 #include "tools/attn_bench/modes.hpp"
 #include "tools/attn_bench/prefill_case.hpp"
 
@@ -65,6 +66,14 @@ std::vector<std::unique_ptr<harness::Case>> AttentionTool::cases(const harness::
     }
     return prefills;
   }
+  if (mode_of(table) == Mode::mixed) {
+    const auto shared = std::make_shared<MixedShared>();
+    std::vector<std::unique_ptr<harness::Case>> steps;
+    for (MixedConfiguration& configuration : expand_mixed(table, settings)) {
+      steps.push_back(std::make_unique<MixedCase>(std::move(configuration), settings.device, shared));
+    }
+    return steps;
+  }
   const auto references = std::make_shared<ReferenceCache>();
   std::vector<std::unique_ptr<harness::Case>> cases;
   for (Configuration& configuration : expand(table, settings)) {
@@ -101,13 +110,37 @@ std::string AttentionTool::preset_for(const harness::OptionTable& table, Device 
 }
 
 reports::TableLayout AttentionTool::layout_for(const harness::OptionTable& table) const {
-  const Mode mode = mode_of(table);
-  return mode == Mode::decode ? decode_layout() : mode == Mode::prefill ? prefill_layout() : layout();
+  switch (mode_of(table)) {
+    case Mode::decode:
+      return decode_layout();
+    case Mode::prefill:
+      return prefill_layout();
+    case Mode::mixed:
+      return mixed_layout();
+    case Mode::train:
+      break;
+  }
+  return layout();
 }
 
 std::vector<std::string> AttentionTool::row_keys_for(const harness::OptionTable& table) const {
-  const Mode mode = mode_of(table);
-  return mode == Mode::decode ? decode_row_keys() : mode == Mode::prefill ? prefill_row_keys() : row_keys();
+  switch (mode_of(table)) {
+    case Mode::decode:
+      return decode_row_keys();
+    case Mode::prefill:
+      return prefill_row_keys();
+    case Mode::mixed:
+      return mixed_row_keys();
+    case Mode::train:
+      break;
+  }
+  return row_keys();
+}
+
+std::vector<std::string> AttentionTool::closing(const harness::OptionTable& table,
+                                                const reports::Document& document) const {
+  const double bound_ms = mode_of(table) == Mode::mixed ? tpot_bound_ms(table) : 0;
+  return bound_ms > 0 ? largest_chunks(document.rows, bound_ms) : std::vector<std::string>();
 }
 
 }  // namespace warpmeter::attn_bench

@@ -19,6 +19,8 @@ class AttentionTool : public harness::Tool {
   [[nodiscard]] std::string preset_for(const harness::OptionTable& table, Device device) const override;
   [[nodiscard]] reports::TableLayout layout_for(const harness::OptionTable& table) const override;
   [[nodiscard]] std::vector<std::string> row_keys_for(const harness::OptionTable& table) const override;
+  [[nodiscard]] std::vector<std::string> closing(const harness::OptionTable& table,
+                                                 const reports::Document& document) const override;
 };
 
 }  // namespace warpmeter::attn_bench

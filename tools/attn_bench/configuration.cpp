@@ -100,6 +100,7 @@ void add_options(OptionTable& table) {
       "attn_bench --heads 32 --kv-heads 8 --d-model 4096 --seq-len 1 --kv-len 1024:32768:x2 --pass fwd --dtype bf16",
       "attn_bench --mode prefill --seq-len 512,2048,8192 --chunk 128,512,2048 --d-model 1024 --heads 16",
       "attn_bench --mode decode --kv-len 1024:32768:x2 --heads 8 --d-model 512",
+      "attn_bench --mode mixed --batch 16 --kv-len 4096 --seq-len 8192 --chunk 128:2048:x2 --tpot-bound 0.5",
       "attn_bench --memory-limit 24GiB --preset notes --format jsonl",
   });
 }

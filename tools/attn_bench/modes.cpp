@@ -22,17 +22,18 @@ const std::vector<Owned>& owned_options() {
       {"--pass", {Mode::train}},
       {"--causal", {Mode::train}},
       {"--deterministic", {Mode::train}},
-      {"--seq-len", {Mode::train, Mode::prefill}},
+      {"--seq-len", {Mode::train, Mode::prefill, Mode::mixed}},
       {"--tokens", {Mode::train, Mode::decode}},
-      {"--kv-len", {Mode::train, Mode::decode}},
-      {"--chunk", {Mode::prefill}},
+      {"--kv-len", {Mode::train, Mode::decode, Mode::mixed}},
+      {"--chunk", {Mode::prefill, Mode::mixed}},
       {"--projections", {Mode::prefill}},
-      {"--page-size", {Mode::prefill, Mode::decode}},
+      {"--page-size", {Mode::prefill, Mode::decode, Mode::mixed}},
       {"--splits", {Mode::decode}},
       {"--merge", {Mode::decode}},
       {"--deal", {Mode::decode}},
       {"--block", {Mode::decode}},
       {"--value-range", {Mode::decode}},
+      {"--tpot-bound", {Mode::mixed}},
   };
   return options;
 }
@@ -53,7 +54,7 @@ OptionSpec mode_option(std::string name, std::string metavar, std::string fallba
   spec.accepted = std::move(accepted);
   spec.help = std::move(help);
   spec.example = std::move(example);
-  spec.group = "Serving (--mode prefill, decode)";
+  spec.group = "Serving (--mode prefill, decode, mixed)";
   spec.row_option = true;
   return spec;
 }
@@ -61,15 +62,16 @@ OptionSpec mode_option(std::string name, std::string metavar, std::string fallba
 }  // namespace
 
 void add_mode_options(harness::OptionTable& table) {
-  OptionSpec mode =
-      mode_option("--mode", "NAME", "train", joined(kModeNames),
-                  "train: forwards and backwards of whole sequences. prefill: a prompt at once, and in chunks "
-                  "beside it. decode: the newest tokens of every sequence over its KV cache.",
-                  "--mode decode");
+  OptionSpec mode = mode_option(
+      "--mode", "NAME", "train", joined(kModeNames),
+      "train: forwards and backwards of whole sequences. prefill: a prompt at once, and in chunks "
+      "beside it. decode: the newest tokens of every sequence over its KV cache. mixed: a decoding batch with "
+      "one chunk of a prompt in every step.",
+      "--mode decode");
   mode.group = "Configurations";
   table.add(mode);
   table.add(mode_option("--chunk", "LIST", "512", "whole numbers from 1: a list or range",
-                        "Prefill: tokens of the prompt that are worked on at once.", "--chunk 128,512,2048"));
+                        "Prefill, mixed: tokens of the prompt that are worked on at once.", "--chunk 128,512,2048"));
   OptionSpec projections =
       mode_option("--projections", "", "true", "", "Prefill: with the q, k, v and out projections, or attention alone.",
                   "--no-projections");
@@ -92,6 +94,13 @@ void add_mode_options(harness::OptionTable& table) {
                         "Queries, keys and values uniform in +-R instead of normal (0): what large scores do to the "
                         "result.",
                         "--value-range 1,10,50"));
+  OptionSpec bound =
+      mode_option("--tpot-bound", "MS", "", "a number of milliseconds above 0",
+                  "Mixed: a bound for the time per output token; the largest chunk whose P99 keeps it is "
+                  "told on stderr.",
+                  "--tpot-bound 0.5");
+  bound.row_option = false;
+  table.add(bound);
 }
 
 Mode mode_of(const harness::OptionTable& table) {

@@ -12,8 +12,9 @@ enum class Mode : std::uint8_t {
   train,    ///< forwards and backwards of whole sequences
   prefill,  ///< a prompt at once and in chunks
   decode,   ///< the newest tokens over a KV cache
+  mixed,    ///< a decoding batch with a chunk of a prompt riding along
 };
-inline constexpr std::array<std::string_view, 3> kModeNames = {"train", "prefill", "decode"};
+inline constexpr std::array<std::string_view, 4> kModeNames = {"train", "prefill", "decode", "mixed"};
 
 /// --mode and the options that belong to other modes than train.
 void add_mode_options(harness::OptionTable& table);

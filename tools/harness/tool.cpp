@@ -173,7 +173,10 @@ int run(const Tool& tool, int argc, const char* const* argv) {
     options.greeting = fmt::format("device {}", describe_device(settings.device, session.device_properties()));
   }
   Sweep sweep(session, table, std::move(options), std::move(document));
-  return sweep.run(std::move(cases));
+  const int status = sweep.run(std::move(cases));
+  ProgressConsole console(tool.name());
+  for (const std::string& line : tool.closing(table, sweep.document())) console.line(line);
+  return status;
 }
 
 }  // namespace

@@ -39,6 +39,12 @@ class Tool {
   }
   [[nodiscard]] virtual reports::TableLayout layout_for(const OptionTable& /*table*/) const { return layout(); }
   [[nodiscard]] virtual std::vector<std::string> row_keys_for(const OptionTable& /*table*/) const { return row_keys(); }
+
+  /// Lines for stderr once all rows are there: what they come to together.
+  [[nodiscard]] virtual std::vector<std::string> closing(const OptionTable& /*table*/,
+                                                         const reports::Document& /*document*/) const {
+    return {};
+  }
 };
 
 /// The options that the arguments stand for, with the preset that is in force on this device. Throws UsageError.

@@ -283,6 +283,54 @@ class Decode(unittest.TestCase):
             self.assertEqual(result.stdout, "")
 
 
+class Mixed(unittest.TestCase):
+    MIXED = ["--mode", "mixed", "--device", "cpu", "--warmup", "1", "--heads", "4", "--kv-heads", "2", "--d-model", "128",
+             "--batch", "3", "--kv-len", "200", "--seq-len", "250"]
+
+    def test_steps_of_whole_prompts(self):
+        doc, result = document(*self.MIXED, "--chunk", "64,100,300", "--page-size", "0,16", "--dtype", "fp32,bf16",
+                               "--max-time", "0.01", "--tpot-bound", "10000")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(len(doc["rows"]), 12)
+        for row in doc["rows"]:
+            self.assertEqual((row["status"], row["check"]), ("ok", "every element"), row)
+            steps = -(-250 // row["chunk"])
+            self.assertEqual(row["steps_a_prompt"], steps)
+            self.assertEqual(row["tpot_n"] % steps, 0)
+            self.assertLess(row["max_rel_error"], 1e-5 if row["dtype"] == "fp32" else 1e-2)
+            self.assertAlmostEqual(row["tpot_flops"], 4 * 4 * 32 * (3 * 200 + 250 * 251 / 2 / steps))
+            self.assertAlmostEqual(row["prefill_tokens_per_s"], 250 / steps / (row["tpot_mean_ms"] * 1e-3),
+                                   delta=1e-6 * row["prefill_tokens_per_s"])
+            self.assertAlmostEqual(row["slowdown"], row["tpot_ms"] / row["decode_alone_ms"])
+        told = [line for line in result.stderr.splitlines() if "the largest chunk" in line]
+        self.assertEqual(len(told), 4, result.stderr)
+        self.assertTrue(all(" is 300 (" in line for line in told), told)
+
+    def test_asked_for_steps(self):
+        doc, _ = document(*self.MIXED, "--impl", "naive", "--chunk", "100", "--steps", "4")
+        self.assertEqual((doc["rows"][0]["tpot_n"], doc["rows"][0]["status"]), (4, "ok"))
+
+    def test_pages_are_flash_alones(self):
+        doc, _ = document(*self.MIXED, "--impl", "naive,flash", "--chunk", "100", "--steps", "1", "--page-size", "16")
+        self.assertEqual([row["status"] for row in doc["rows"]], ["unsupported", "ok"])
+
+    def test_dry_run_predicts_the_peak(self):
+        arguments = [*self.MIXED, "--chunk", "64,250", "--steps", "1"]
+        predicted = document(*arguments, "--dry-run")[0]["rows"]
+        for row, plan in zip(document(*arguments)[0]["rows"], predicted):
+            self.assertLessEqual(row["peak_mem_mib"], plan["predicted_peak_mem_mib"] + 1e-9)
+            self.assertGreater(row["peak_mem_mib"], 0.8 * plan["predicted_peak_mem_mib"])
+
+    def test_schema(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/out.json"
+            run(*self.MIXED, "--chunk", "100", "--steps", "1", "-o", path)
+            validator = SOURCE / "tests/reports/validate_schema.py"
+            python = os.environ.get("WARPMETER_SCHEMA_PYTHON", sys.executable)
+            result = subprocess.run([python, str(validator), path], capture_output=True, text=True, check=False)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+
 class BadInput(unittest.TestCase):
     CASES = [
         (["--seq-len", "0"], ["--seq-len", "0"]),

@@ -1,7 +1,8 @@
 // conv2d: z[b,i,j] = sum over di, dj of w[di,dj] * x[b,i+di,j+dj], x being 0 beyond its ends: the notes' puzzle 10.
 //
 //   x, z   (batch, rows, cols), w (kernel_size, kernel_size), fp32, bf16 or fp16; summed in fp32
-//   grid   a block of eight warps for each tile of 32 rows, four to a warp. A thread has 16 bytes of each row and computes
+//   grid   a block of eight warps for each tile of 32 rows, four to a warp. A thread has 16 bytes of each row and
+//   computes
 //          as many results of each; what it needs to the right its neighbours lend it, and a warp's last lanes only
 //          lend. Weights are in registers: kernels wider than 5 are done in pieces of 8 x 8
 //   bound  memory for small kernels: x is read once (and a little more, from L2), z written once

@@ -52,12 +52,12 @@ void run(const Problem& p, const Arguments& a) {
 constexpr int kThreads = 256;
 constexpr int kRows = 16;  // of a block
 
-template <class T>
+template <class T, bool kWhole>
 __global__ void __launch_bounds__(kThreads) kernel(const T* x, const T* y, T* z, std::int64_t rows, std::int64_t cols) {
   const std::int64_t col = (blockIdx.x * std::int64_t{kThreads} + threadIdx.x) * kPack<T>;
   if (col >= cols) return;
   float of_x[kPack<T>];
-  unpack<T>(load_pack<T, Reuse::again>(x + col, cols - col), of_x);
+  unpack<T>(load_pack<T, Reuse::again, kWhole>(x + col, cols - col), of_x);
   for (std::int64_t first = blockIdx.y * std::int64_t{kRows}; first < rows; first += gridDim.y * std::int64_t{kRows}) {
     const std::int64_t last = min(first + kRows, rows);
 #pragma unroll 4
@@ -66,16 +66,17 @@ __global__ void __launch_bounds__(kThreads) kernel(const T* x, const T* y, T* z,
       float values[kPack<T>];
 #pragma unroll
       for (int i = 0; i < kPack<T>; ++i) values[i] = fmaxf(of_x[i] * factor, 0.0f);
-      store_pack(z + row * cols + col, cols - col, values);
+      store_pack<T, kWhole>(z + row * cols + col, cols - col, values);
     }
   }
 }
 
 void run(const Problem& p, const Arguments& a, StreamView stream) {
-  by_dtype(p.dtype, [&](auto type) {
+  by_dtype_and_rows(p, [&](auto type, auto whole) {
     using T = typename decltype(type)::type;
     const dim3 blocks(grid_x(ceil_div(p.cols, kThreads * kPack<T>)), grid_yz(ceil_div(p.rows, kRows)));
-    kernel<T><<<blocks, kThreads, 0, handle(stream)>>>(a.input<T>(0), a.input<T>(1), a.output<T>(0), p.rows, p.cols);
+    kernel<T, whole()>
+        <<<blocks, kThreads, 0, handle(stream)>>>(a.input<T>(0), a.input<T>(1), a.output<T>(0), p.rows, p.cols);
     check_launch();
   });
 }

@@ -58,7 +58,7 @@ constexpr int kThreads = 256;
 constexpr int kRows = 8;    // of a block
 constexpr int kUnroll = 4;  // of them at a time
 
-template <class T>
+template <class T, bool kWhole>
 __global__ void __launch_bounds__(kThreads)
     kernel(const T* x, const T* y, const T* dz, T* dx, std::int64_t rows, std::int64_t cols) {
   const std::int64_t col = (blockIdx.x * std::int64_t{kThreads} + threadIdx.x) * kPack<T>;
@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t at = (first + u) * cols + col;
         const std::int64_t left = first + u < rows ? cols - col : 0;  // nothing is there below the last row
-        raw_x[u] = load_pack(x + at, left);
-        raw_dz[u] = load_pack(dz + at, left);
+        raw_x[u] = load_pack<T, Reuse::once, kWhole>(x + at, left);
+        raw_dz[u] = load_pack<T, Reuse::once, kWhole>(dz + at, left);
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
@@ -84,18 +84,18 @@ __global__ void __launch_bounds__(kThreads)
         unpack<T>(raw_dz[u], values);
 #pragma unroll
         for (int i = 0; i < kPack<T>; ++i) values[i] = of_x[i] * factor > 0.0f ? values[i] * factor : 0.0f;
-        store_pack(dx + (first + u) * cols + col, cols - col, values);
+        store_pack<T, kWhole>(dx + (first + u) * cols + col, cols - col, values);
       }
     }
   }
 }
 
 void run(const Problem& p, const Arguments& a, StreamView stream) {
-  by_dtype(p.dtype, [&](auto type) {
+  by_dtype_and_rows(p, [&](auto type, auto whole) {
     using T = typename decltype(type)::type;
     const dim3 blocks(grid_x(ceil_div(p.cols, kThreads * kPack<T>)), grid_yz(ceil_div(p.rows, kRows)));
-    kernel<T><<<blocks, kThreads, 0, handle(stream)>>>(a.input<T>(0), a.input<T>(1), a.input<T>(2), a.output<T>(0),
-                                                       p.rows, p.cols);
+    kernel<T, whole()><<<blocks, kThreads, 0, handle(stream)>>>(a.input<T>(0), a.input<T>(1), a.input<T>(2),
+                                                                a.output<T>(0), p.rows, p.cols);
     check_launch();
   });
 }

@@ -49,7 +49,7 @@ void run(const Problem& p, const Arguments& a) {
 constexpr int kThreads = 256;
 constexpr int kUnroll = 4;  // loads that a thread has under way
 
-template <class T, int kTeam>
+template <class T, int kTeam, bool kWhole>
 __global__ void __launch_bounds__(kThreads) kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols) {
   constexpr int kTeams = kThreads / kTeam;
   const int thread = threadIdx.x % kTeam;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const T* x, T* y, std::int64_
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t col = first + u * kTeam * kPack<T>;
-        raw[u] = load_pack(of_row + col, cols - col);
+        raw[u] = load_pack<T, Reuse::once, kWhole>(of_row + col, cols - col);
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
@@ -79,19 +79,19 @@ __global__ void __launch_bounds__(kThreads) kernel(const T* x, T* y, std::int64_
   }
 }
 
-template <class T, int kTeam>
+template <class T, int kTeam, bool kWhole>
 void launch(const Problem& p, const Arguments& a, StreamView stream) {
   const unsigned blocks = grid_x(ceil_div(p.rows, kThreads / kTeam));
-  kernel<T, kTeam><<<blocks, kThreads, 0, handle(stream)>>>(a.input<T>(0), a.output<T>(0), p.rows, p.cols);
+  kernel<T, kTeam, kWhole><<<blocks, kThreads, 0, handle(stream)>>>(a.input<T>(0), a.output<T>(0), p.rows, p.cols);
   check_launch();
 }
 
 void run(const Problem& p, const Arguments& a, StreamView stream) {
-  by_dtype(p.dtype, [&](auto type) {
+  by_dtype_and_rows(p, [&](auto type, auto whole) {
     using T = typename decltype(type)::type;
     // A block that had less than two rounds of loads for each thread would mostly wait for its barriers.
     const bool short_rows = p.cols <= 2 * kThreads * kPack<T>;
-    short_rows ? launch<T, 32>(p, a, stream) : launch<T, kThreads>(p, a, stream);
+    short_rows ? launch<T, 32, whole()>(p, a, stream) : launch<T, kThreads, whole()>(p, a, stream);
   });
 }
 #endif

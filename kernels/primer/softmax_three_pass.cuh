@@ -1,7 +1,8 @@
 // softmax_three_pass: the softmax of each row as it is written down, the notes' puzzle 8 in its plain form.
 //
 //   x, y   (rows, cols), fp32, bf16 or fp16; computed in fp32
-//   grid   a team of threads for each row: a warp for short rows (8 rows a block), a block of 256 for long ones
+//   grid   a team of threads for each row: a warp (4 rows a block) or a block of up to 1024 threads, about one for each
+//          four pieces of 16 bytes, so that the rows under way on a multiprocessor fit in its L1
 //   passes 1: the maximum, 2: the sum of the exponentials, 3: the results. Each reads the row again, and hopes for the
 //          cache
 //   bound  memory: at best one read and one write, here up to three reads
@@ -49,15 +50,16 @@ void run(const Problem& p, const Arguments& a) {
 #endif
 
 #if WM_PRIMER_CUDA
-constexpr int kThreads = 256;
+constexpr int kRowsOfWarps = 4;  // of a block whose warps have a row each
 
 template <class T, int kTeam, bool kWhole>
-__global__ void __launch_bounds__(kThreads) kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols) {
-  constexpr int kTeams = kThreads / kTeam;
+__global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam)
+    kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols) {
+  const int teams = blockDim.x / kTeam;
   constexpr int kStep = kTeam * kPack<T>;
   const std::int64_t first = threadIdx.x % kTeam * kPack<T>;
-  for (std::int64_t row = blockIdx.x * std::int64_t{kTeams} + threadIdx.x / kTeam; row < rows;
-       row += gridDim.x * std::int64_t{kTeams}) {
+  for (std::int64_t row = blockIdx.x * std::int64_t{teams} + threadIdx.x / kTeam; row < rows;
+       row += gridDim.x * std::int64_t{teams}) {
     const T* const of_row = x + row * cols;
     float values[kPack<T>];
     float most = -INFINITY;
@@ -90,12 +92,16 @@ void run(const Problem& p, const Arguments& a, StreamView stream) {
   by_dtype_and_rows(p, [&](auto type, auto whole) {
     using T = typename decltype(type)::type;
     const auto launch = [&](auto team) {
-      const unsigned blocks = grid_x(ceil_div(p.rows * team, kThreads));
-      kernel<T, team(), whole()>
-          <<<blocks, kThreads, 0, handle(stream)>>>(a.input<T>(0), a.output<T>(0), p.rows, p.cols);
+      constexpr int kThreads = team == 32 ? 32 * kRowsOfWarps : team();
+      kernel<T, team(), whole()><<<grid_x(ceil_div(p.rows * team, kThreads)), kThreads, 0, handle(stream)>>>(
+          a.input<T>(0), a.output<T>(0), p.rows, p.cols);
       check_launch();
     };
-    p.cols <= kThreads* kPack<T> ? launch(Int<32>()) : launch(Int<kThreads>());
+    const std::int64_t pieces = ceil_div(p.cols, kPack<T>);
+    if (pieces <= 4 * 32) return launch(Int<32>());
+    if (pieces <= 4 * 128) return launch(Int<128>());
+    if (pieces <= 4 * 256) return launch(Int<256>());
+    pieces <= 4 * 512 ? launch(Int<512>()) : launch(Int<1024>());
   });
 }
 #endif

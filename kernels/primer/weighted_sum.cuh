@@ -53,7 +53,7 @@ void run(const Problem& p, const Arguments& a) {
 constexpr int kThreads = 256;
 constexpr int kUnroll = 4;  // loads that a thread has under way
 
-template <class T, int kTeam>
+template <class T, int kTeam, bool kWhole>
 __global__ void __launch_bounds__(kThreads) kernel(const T* x, const T* w, T* y, std::int64_t rows, std::int64_t cols) {
   constexpr int kTeams = kThreads / kTeam;
   const int thread = threadIdx.x % kTeam;
@@ -66,14 +66,14 @@ __global__ void __launch_bounds__(kThreads) kernel(const T* x, const T* w, T* y,
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t col = first + u * kTeam * kPack<T>;
-        raw[u] = load_pack(of_row + col, cols - col);
+        raw[u] = load_pack<T, Reuse::once, kWhole>(of_row + col, cols - col);
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t col = first + u * kTeam * kPack<T>;
         float values[kPack<T>], weights[kPack<T>];
         unpack<T>(raw[u], values);
-        unpack<T>(load_pack<T, Reuse::again>(w + col, cols - col), weights);
+        unpack<T>(load_pack<T, Reuse::again, kWhole>(w + col, cols - col), weights);
 #pragma unroll
         for (int i = 0; i < kPack<T>; ++i) sum += weights[i] * values[i];
       }
@@ -83,20 +83,20 @@ __global__ void __launch_bounds__(kThreads) kernel(const T* x, const T* w, T* y,
   }
 }
 
-template <class T, int kTeam>
+template <class T, int kTeam, bool kWhole>
 void launch(const Problem& p, const Arguments& a, StreamView stream) {
   const unsigned blocks = grid_x(ceil_div(p.rows, kThreads / kTeam));
-  kernel<T, kTeam>
+  kernel<T, kTeam, kWhole>
       <<<blocks, kThreads, 0, handle(stream)>>>(a.input<T>(0), a.input<T>(1), a.output<T>(0), p.rows, p.cols);
   check_launch();
 }
 
 void run(const Problem& p, const Arguments& a, StreamView stream) {
-  by_dtype(p.dtype, [&](auto type) {
+  by_dtype_and_rows(p, [&](auto type, auto whole) {
     using T = typename decltype(type)::type;
     // A block that had less than two rounds of loads for each thread would mostly wait for its barriers.
     const bool short_rows = p.cols <= 2 * kThreads * kPack<T>;
-    short_rows ? launch<T, 32>(p, a, stream) : launch<T, kThreads>(p, a, stream);
+    short_rows ? launch<T, 32, whole()>(p, a, stream) : launch<T, kThreads, whole()>(p, a, stream);
   });
 }
 #endif

@@ -11,9 +11,9 @@
 namespace warpmeter::ceilings::detail {
 namespace {
 
-/// Large enough that packing and the threads' start cost little, small enough for a tenth of a second on a laptop.
+/// Large enough that packing and the threads' start cost little, small enough for some hundredths of a second.
 std::int64_t default_size(int threads) {
-  std::int64_t n = threads <= 8 ? 2048 : threads <= 64 ? 4096 : 8192;
+  std::int64_t n = threads <= 4 ? 1024 : threads <= 16 ? 2048 : threads <= 64 ? 4096 : 8192;
   const std::size_t memory = properties(Device::cpu()).memory_bytes;
   while (n > 256 && 3 * static_cast<std::size_t>(n * n) * sizeof(float) > memory / 8) n /= 2;
   return n;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "kernels/ceilings/bandwidth.hpp"
 #include "kernels/ceilings/matmul.hpp"
@@ -18,12 +19,18 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 constexpr double kFlopsPerMs = 1e9;  ///< of 1 TFLOP/s
 constexpr double kBytesPerMs = 1e6;  ///< of 1 GB/s
 
-/// Some samples of each variant: on a GPU dozens fit in a few hundredths of a second.
-Settings ceiling_settings(Settings settings, Device device) {
+/// What a variant gets: on a GPU dozens of samples fit in a few hundredths of a second.
+constexpr double kCudaSeconds = 0.05;
+/// On a CPU every run, however short, would spend seconds on them: only what may be the fastest gets more than a trial.
+constexpr double kCpuSeconds = 0.1;
+constexpr double kCpuTrialSeconds = 0.02;
+constexpr double kPromising = 0.8;  ///< of the best rate of the trials: noise of a busy machine aside
+
+Settings ceiling_settings(Settings settings, double seconds) {
   settings.steps.reset();
   settings.warmup = 0;     // the least time is no first call's
   settings.max_noise = 0;  // and more samples find a smaller one
-  settings.max_time_s = device.is_cuda() ? 0.05 : 0.2;
+  settings.max_time_s = seconds;
   settings.timer = TimerKind::device;
   settings.cache = CacheState::hot;  // the buffers are larger than any cache
   return settings;
@@ -32,7 +39,10 @@ Settings ceiling_settings(Settings settings, Device device) {
 class MeasuredCeilings final : public CeilingSource {
  public:
   MeasuredCeilings(const Context& context, const Settings& settings)
-      : context_(context), sampler_(context, ceiling_settings(settings, context.device()), [](const std::string&) {}) {}
+      : context_(context),
+        sampler_(context, ceiling_settings(settings, context.device().is_cuda() ? kCudaSeconds : kCpuSeconds),
+                 [](const std::string&) {}),
+        trial_sampler_(context, ceiling_settings(settings, kCpuTrialSeconds), [](const std::string&) {}) {}
 
   double matmul_tflops(ComputePath path) override {
     const auto large = [&] { return best([&] { return ceilings::make_matmul(context_, path); }); };
@@ -54,11 +64,20 @@ class MeasuredCeilings final : public CeilingSource {
   double best(Make make) {
     try {
       const auto workload = make();
-      double best_rate = 0;
-      for (int variant = 0; variant < workload->variants(); ++variant) {
+      const auto rate = [&](Sampler& sampler, int variant) {
         Phase phase;
         phase.enqueue = [&] { workload->enqueue(variant); };
-        best_rate = std::max(best_rate, workload->amount() / sampler_.measure(phase).statistics().min_ms);
+        return workload->amount() / sampler.measure(phase).statistics().min_ms;
+      };
+      const auto variants = static_cast<std::size_t>(workload->variants());
+      std::vector<double> trials(variants, 1);
+      if (!context_.device().is_cuda() && variants > 1) {
+        for (std::size_t i = 0; i < variants; ++i) trials[i] = rate(trial_sampler_, static_cast<int>(i));
+      }
+      const double promising = kPromising * *std::max_element(trials.begin(), trials.end());
+      double best_rate = 0;
+      for (std::size_t i = 0; i < variants; ++i) {
+        if (trials[i] >= promising) best_rate = std::max(best_rate, rate(sampler_, static_cast<int>(i)));
       }
       return best_rate;
     } catch (const OutOfMemory&) {
@@ -67,7 +86,7 @@ class MeasuredCeilings final : public CeilingSource {
   }
 
   Context context_;
-  Sampler sampler_;
+  Sampler sampler_, trial_sampler_;
 };
 
 double memory_rate(MemoryRate rate, Ceilings& ceilings) {

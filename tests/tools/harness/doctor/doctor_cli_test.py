@@ -23,8 +23,12 @@ for path in sys.argv[2:]:
 """
 
 
+# What --doctor reports and goes by: each test says what of it is set, whatever is set where it runs.
+LOOKED_AT = ("CUDA_", "NVIDIA_", "OMP_", "OPENBLAS_", "WARPMETER_CPU_ISA", "FAKE_")
+
+
 def run(*arguments, **variables):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "OMP_", "FAKE_"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(LOOKED_AT)}
     return subprocess.run(
         [TOOL, "--doctor", *arguments],
         capture_output=True,

@@ -179,6 +179,7 @@ void ShmCommunicator::execute(const Collective& c) {
   RankControl& mine = segment_->control(rank());
   side_ ^= 1U;
   mine.calls[side_] = record_of(c);
+  waiter_.expect_chunks(mine.calls[side_].input_offset == kNotShared);
   mine.busy.store(1 + side_, std::memory_order_release);
 
   const bool small = c.input.bytes() <= kOneShotBytes;

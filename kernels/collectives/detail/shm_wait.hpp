@@ -11,6 +11,10 @@
 
 namespace warpmeter::collectives::detail {
 
+/// Whether this machine has as many threads that want to run as it has cores, without `own_threads` of them: no core is
+/// better than another. False where the system does not say.
+[[nodiscard]] bool cores_are_taken(int own_threads);
+
 /// Waits for the other ranks' flags and finds out why they do not come. Several threads may wait at once.
 class ShmWaiter {
  public:
@@ -36,13 +40,16 @@ class ShmWaiter {
     sleep(flag, mine, owner, count, what, [&](int other) { return other != owner || flag.reached(count); });
   }
 
+  /// What follows waits at every chunk, or only a few times. No thread waits meanwhile.
+  void expect_chunks(bool chunks) { chunks_ = chunks; }
+
   /// Puts the failure down for all and throws what stands there, which may be another one that came first.
   [[noreturn]] void fail(CollectiveFault fault, const std::vector<int>& ranks, const std::string& text) const;
 
  private:
   /// The quick part: spins, then yields. False: it takes longer.
   bool look(SharedFlag& flag, SharedFlag& mine, std::uint32_t count) const;
-  /// Moves the calling thread to a core that no rank was last seen on. False where there is none;
+  /// Moves the calling thread to a core that no rank was last seen on. False where there is none, or no use in it;
   /// true without moving where it has moved a moment ago.
   bool change_core(SharedFlag& mine) const;
   /// Lets the others know which core this thread is on now.
@@ -54,7 +61,9 @@ class ShmWaiter {
 
   ShmSegment& segment_;
   int rank_;
-  mutable std::atomic<std::int64_t> changed_core_{0};  ///< when, on the steady clock
+  bool chunks_ = false;
+  mutable std::atomic<std::int64_t> changed_core_{0};  ///< when that was last thought of, on the steady clock
+  mutable std::atomic<bool> moves_pay_{true};          ///< as was thought then
   mutable std::vector<std::atomic<int>> pidfds_;       ///< opened when a rank is first suspected; kNoFd before
 };
 

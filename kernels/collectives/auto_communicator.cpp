@@ -130,7 +130,7 @@ class Meter {
 
   /// One call's time on this rank's stream, in us.
   template <class Call>
-  double sample(const Call& call) {
+  float sample(const Call& call) {
     const auto stream = static_cast<cudaStream_t>(stream_.view().handle);
     constexpr std::size_t kBusyBytes = std::size_t{512} << 20;  // some 130 us
     const auto bytes = static_cast<std::int64_t>(busy_.bytes());
@@ -145,13 +145,15 @@ class Meter {
     WM_CUDA_CHECK(cudaEventSynchronize(end_));
     float ms = 0;
     WM_CUDA_CHECK(cudaEventElapsedTime(&ms, begin_, end_));
-    return 1000.0 * static_cast<double>(ms);
+    return 1000 * ms;
   }
-  /// Of all ranks the slowest.
-  [[nodiscard]] double slowest(double us) {
-    float value = static_cast<float>(us);
-    control_.all_reduce({&value, 1, DType::fp32}, {&value, 1, DType::fp32}, ReduceOp::max);
-    return static_cast<double>(value);
+  /// A sample's time is its slowest rank's.
+  [[nodiscard]] float median_of_slowest(std::vector<float>& us) {
+    const CollectiveBuffer samples(us.data(), static_cast<std::int64_t>(us.size()), DType::fp32);
+    control_.all_reduce(samples, samples, ReduceOp::max);
+    const auto middle = us.begin() + static_cast<std::ptrdiff_t>(us.size() / 2);
+    std::nth_element(us.begin(), middle, us.end());
+    return *middle;
   }
 
  private:
@@ -164,7 +166,9 @@ class Meter {
 
 void AutoCommunicator::measure(Communicator& control, std::size_t up_to) {
   constexpr std::size_t kSmallest = 1024;
-  constexpr std::size_t kStep = 16;
+  // Small arrays are all latency; from here on the two change their ways of going about it, each at sizes of its own.
+  constexpr std::size_t kNear = std::size_t{256} << 10;
+  constexpr int kStartUp = 2;
   const DeviceGuard guard(device_);
   const auto ranks = static_cast<std::size_t>(world_size());
   up_to = std::max(up_to, std::size_t{16} << 20) / (ranks * 4) * (ranks * 4);
@@ -177,7 +181,7 @@ void AutoCommunicator::measure(Communicator& control, std::size_t up_to) {
                                                        CollectiveKind::all_gather, CollectiveKind::reduce_scatter};
   for (const CollectiveKind kind : kMeasured) {
     std::vector<AutoTable::Span> measured;
-    for (std::size_t bytes = kSmallest; bytes <= up_to; bytes *= kStep) {
+    for (std::size_t bytes = kSmallest; bytes <= up_to; bytes *= bytes < kNear ? 16 : 4) {
       const auto count = static_cast<std::int64_t>(bytes / (ranks * 4) * ranks);
       const std::int64_t part = count / world_size();
       Collective c;
@@ -185,20 +189,18 @@ void AutoCommunicator::measure(Communicator& control, std::size_t up_to) {
       c.input = {from.data(), kind == CollectiveKind::all_gather ? part : count, DType::fp32, device_};
       c.output = {to.data(), kind == CollectiveKind::reduce_scatter ? part : count, DType::fp32, device_};
       c.stream = meter.stream();
-      // The first of each are its start-up; the two take turns.
-      const int samples = bytes <= (std::size_t{1} << 20) ? 12 : 5;
-      std::array<std::vector<double>, 2> us;
-      for (int i = 0; i < samples + 2; ++i) {
-        for (const auto choice : {AutoTable::Choice::p2p, AutoTable::Choice::nccl}) {
-          const double one = meter.sample([&] { return enqueue(*pick(choice), c); });
-          if (i >= 2) us[choice == AutoTable::Choice::nccl ? 1 : 0].push_back(one);
+      // The two take turns, each first in every other round.
+      const int samples = bytes <= (std::size_t{1} << 20) ? 15 : 5;
+      std::array<std::vector<float>, 2> us;
+      for (int i = 0; i < samples + kStartUp; ++i) {
+        for (int turn = 0; turn < 2; ++turn) {
+          const std::size_t k = (i + turn) % 2 == 0 ? 0 : 1;
+          const auto choice = k == 0 ? AutoTable::Choice::p2p : AutoTable::Choice::nccl;
+          const float one = meter.sample([&] { return enqueue(*pick(choice), c); });
+          if (i >= kStartUp) us[k].push_back(one);
         }
       }
-      std::array<double, 2> medians = {};
-      for (std::size_t k = 0; k < 2; ++k) {
-        std::nth_element(us[k].begin(), us[k].begin() + samples / 2, us[k].end());
-        medians[k] = meter.slowest(us[k][static_cast<std::size_t>(samples / 2)]);
-      }
+      const std::array<float, 2> medians = {meter.median_of_slowest(us[0]), meter.median_of_slowest(us[1])};
       AutoTable::Span span;
       span.up_to = static_cast<std::int64_t>(bytes);
       span.choice = medians[1] < medians[0] ? AutoTable::Choice::nccl : AutoTable::Choice::p2p;

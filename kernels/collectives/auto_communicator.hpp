@@ -13,7 +13,7 @@ namespace warpmeter::collectives {
 struct AutoOptions {
   double timeout_s = 30;
   int max_blocks = 0;              ///< most multiprocessors that a collective takes; 0: the backends' own choice
-  std::optional<AutoTable> table;  ///< none: measured now, some 300 ms, with memory of allocate()
+  std::optional<AutoTable> table;  ///< none: measured now, some 500 ms, with memory of allocate()
   std::size_t measure_up_to = std::size_t{256} << 20;  ///< bytes of the largest array measured
 };
 

@@ -26,8 +26,9 @@ constexpr int kSmallThreads = 256;  // more blocks, so more multiprocessors, tha
 constexpr int kBulkBlocks = 64;
 
 std::int64_t default_small_max(int world_size) {
-  // Every rank sends its part to all others, twice over for the flags.
-  return (std::int64_t{512} << 10) / (world_size <= 2 ? 1 : world_size <= 4 ? 2 : 4);
+  // Every rank sends its part to all others, twice over for the flags. Two H200s: 13.7 us at 1 MiB, where the bulk
+  // protocol takes 16.5.
+  return (std::int64_t{1} << 20) / (world_size <= 2 ? 1 : world_size <= 4 ? 4 : 8);
 }
 
 [[noreturn]] void refuse(int rank, const std::string& why) {

@@ -13,8 +13,10 @@ namespace warpmeter::collectives {
 /// What the ranks of a shared segment agree on before they start.
 struct ShmOptions {
   int world_size = 1;  ///< 1 .. 64
-  /// Threads of a rank that move data, the caller's among them. 0: the usable cores divided by the ranks, at least 1.
+  /// Threads of a rank that move data, the caller's among them. 0: the cores divided by the ranks, at least 1.
   int threads = 0;
+  /// That all ranks together may be on. 0: those of the process that makes the segment.
+  int cores = 0;
   /// Longest that a rank waits for another one without seeing it get on. At most 24 days.
   double timeout_s = 30;
   /// What a rank can get from Communicator::allocate() in all. Address space only until it is allocated.

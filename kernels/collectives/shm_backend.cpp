@@ -1,11 +1,38 @@
+#include <algorithm>
+#include <cstring>
 #include <optional>
+
+#include <sched.h>
 
 #include "kernels/collectives/control.hpp"
 #include "kernels/collectives/detail/shm_segment.hpp"
 #include "kernels/collectives/shm.hpp"
 #include "kernels/runtime/check.hpp"
+#include "kernels/runtime/device.hpp"
 
 namespace warpmeter::collectives {
+namespace detail {
+
+int cores_of_all(Communicator& control) {
+  cpu_set_t mine;
+  CPU_ZERO(&mine);
+  const bool known = sched_getaffinity(0, sizeof(mine), &mine) == 0;
+  std::string bytes(sizeof(mine), '\0');
+  std::memcpy(bytes.data(), &mine, sizeof(mine));
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (const std::string& theirs : all_gather_bytes(control, bytes)) {
+    cpu_set_t set;
+    std::memcpy(&set, theirs.data(), sizeof(set));
+    CPU_OR(&all, &all, &set);
+  }
+  const int usable = properties(Device::cpu()).cores;
+  if (!known || CPU_COUNT(&all) == 0) return usable;
+  // Fewer than the process may be on: a quota, which holds for all of them.
+  return usable < CPU_COUNT(&mine) ? std::min(usable, CPU_COUNT(&all)) : CPU_COUNT(&all);
+}
+
+}  // namespace detail
 namespace {
 
 class ShmBackend final : public Backend {
@@ -28,11 +55,13 @@ class ShmBackend final : public Backend {
 
   [[nodiscard]] std::unique_ptr<Communicator> create(const RankContext& context) const override {
     WM_CHECK(context.control != nullptr, "no way to tell the other ranks of the segment");
+    const int cores = detail::cores_of_all(*context.control);
     std::optional<ShmWorld> world;
     if (context.rank == 0) {
       ShmOptions options;
       options.world_size = context.world_size;
       options.threads = context.options.threads;
+      options.cores = cores;
       options.timeout_s = context.options.timeout_s;
       options.heap_bytes = kHeapBytes;
       world.emplace(options);

@@ -40,7 +40,7 @@ ShmSegment::ShmSegment(const ShmOptions& options)
   WM_CHECK(options.threads >= 0 && options.threads <= kMaxThreads, "threads " + std::to_string(options.threads));
   WM_CHECK(options.timeout_s > 0 && options.timeout_s < 2e6, "timeout of " + std::to_string(options.timeout_s) + " s");
   WM_CHECK(options.heap_bytes <= std::size_t{1} << 40, "heap of " + std::to_string(options.heap_bytes) + " bytes");
-  const int cores = properties(Device::cpu()).cores;
+  const int cores = options.cores > 0 ? options.cores : properties(Device::cpu()).cores;
   threads_ = options.threads > 0 ? options.threads : std::clamp(cores / world_size_, 1, kMaxThreads);
   crowded_ = world_size_ * threads_ > cores;
   chunk_bytes_ = options.chunk_bytes > 0 ? options.chunk_bytes : default_chunk_bytes(crowded_);

@@ -67,6 +67,10 @@ struct SegmentHeader {
 constexpr std::size_t kHeaderAt = 2048;
 static_assert(sizeof(FailureRecord) <= kHeaderAt);
 
+/// Cores that the ranks of `control` may be on, all together: a launcher may have bound each to some of its own. Every
+/// rank calls it.
+[[nodiscard]] int cores_of_all(Communicator& control);
+
 /// The mapped memory and where its parts are. Offsets are from the segment's begin, equal in every process.
 class ShmSegment {
  public:

@@ -4,9 +4,12 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include "kernels/collectives/control.hpp"
+#include "kernels/collectives/detail/shm_segment.hpp"
 #include "kernels/runtime/check.hpp"
+#include "kernels/runtime/device.hpp"
 #include "tests/kernels/collectives/ranks.hpp"
 
 namespace warpmeter::collectives {
@@ -77,6 +80,37 @@ TEST(ShmBackend, RanksFindTheSegmentThroughTheControl) {
     }
   });
   EXPECT_TRUE(report.ok()) << report.reason;
+}
+
+// As mpirun starts them: on one core each they would hardly spin, and sleep at every meeting.
+TEST(ShmBackend, RanksThatAreBoundToCoresOfTheirOwnHaveThemAll) {
+  cpu_set_t usable;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(usable), &usable), 0);
+  if (CPU_COUNT(&usable) < 2) GTEST_SKIP() << "one core";
+  const int all = properties(Device::cpu()).cores;
+  const LaunchReport report = launch_ranks(ranks::options(2), [&](Communicator& control) {
+    require(detail::cores_of_all(control) == all, "cores of ranks that are not bound");
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    std::size_t core = 0;
+    for (int skip = control.rank(); !CPU_ISSET(core, &usable) || skip-- > 0;) ++core;
+    CPU_SET(core, &own);
+    require(sched_setaffinity(0, sizeof(own), &own) == 0, "bound");
+    require(detail::cores_of_all(control) == 2, "a core each");
+  });
+  EXPECT_TRUE(report.ok()) << report.reason;
+}
+
+TEST(ShmWorld, ThreadsAreTheCoresDividedByTheRanks) {
+  ShmOptions options;
+  options.world_size = 2;
+  options.heap_bytes = 0;
+  options.cores = 9;
+  EXPECT_EQ(ShmWorld(options).threads(), 4);
+  options.cores = 1;
+  EXPECT_EQ(ShmWorld(options).threads(), 1);
+  options.threads = 3;
+  EXPECT_EQ(ShmWorld(options).threads(), 3);
 }
 
 TEST(ShmWorld, APathThatIsNoSegmentIsRefused) {

@@ -388,6 +388,12 @@ class Refusals(WithFiles):
                 ["--cache was cold and hot"],
             ),
             (
+                "duty cycle",
+                {"settings": {"timer": "device", "cache": "cold", "duty_cycle": 0.25}},
+                "--allow-different-settings",
+                ["--duty-cycle was 1.0 and 0.25"],
+            ),
+            (
                 "timer",
                 {"settings": {"timer": "wall", "cache": "cold"}},
                 "--allow-different-settings",

@@ -175,6 +175,9 @@ Samples Sampler::measure(const Phase& phase) {
       samples.stop = *reason;
       break;
     }
+    if (impl.settings.duty_cycle < 1) {
+      impl.clock.sleep_ns(static_cast<std::int64_t>(reading.milliseconds * 1e6 * (1 / impl.settings.duty_cycle - 1)));
+    }
   }
   if (window_ns > 0) samples.clock_mhz = cycles * 1e3 / window_ns;
   return samples;

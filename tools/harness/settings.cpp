@@ -23,6 +23,7 @@ constexpr std::array<std::string_view, 4> kFormats{"md", "json", "jsonl", "csv"}
 
 constexpr std::int64_t kMaxWarmup = 1'000'000;
 constexpr std::int64_t kMaxSteps = 1'000'000;
+constexpr double kMinDutyCycle = 0.01;
 constexpr double kMinTimeSeconds = 0.001;
 constexpr double kMaxTimeSeconds = 86'400;
 constexpr double kMinRowTimeoutSeconds = 0.1;
@@ -120,6 +121,14 @@ void add_measuring_options(OptionTable& table) {
              .accepted = fmt::format("seconds from {:g} to {:g}", kMinTimeSeconds, kMaxTimeSeconds),
              .help = "Stop sampling a phase after this long, noisy or not. One sample is always taken.",
              .example = "--max-time 10",
+             .group = group});
+  table.add({.name = "--duty-cycle",
+             .metavar = "FRACTION",
+             .default_text = "100%",
+             .accepted = "a fraction or percentage from 1% to 100%: 25% or 0.25",
+             .help = "The part of the time that samples may take. Below 100% a pause follows each, in which a device "
+                     "at its power limit recovers; pauses count in --max-time.",
+             .example = "--duty-cycle 25%",
              .group = group});
   table.add({.name = "--timer",
              .metavar = "NAME",
@@ -339,6 +348,8 @@ Settings read_settings(const OptionTable& table, std::span<const std::string_vie
   if (table.has("--steps")) settings.steps = table.integer("--steps", 1, kMaxSteps);
   settings.max_noise = table.fraction("--max-noise");
   settings.max_time_s = table.number("--max-time", kMinTimeSeconds, kMaxTimeSeconds);
+  settings.duty_cycle = table.fraction("--duty-cycle");
+  if (settings.duty_cycle < kMinDutyCycle) throw table.error("--duty-cycle", "below 1%");
   settings.timer = table.word("--timer", kTimers) == "wall" ? TimerKind::wall : TimerKind::device;
   std::optional<CacheState> cache;
   if (table.has("--cache")) {
@@ -394,6 +405,7 @@ reports::Object describe(const Settings& settings) {
   // With a fixed number of samples neither bound is in force.
   object.set("max_noise", settings.steps ? reports::Value() : reports::Value(settings.max_noise));
   object.set("max_time_s", settings.steps ? reports::Value() : reports::Value(settings.max_time_s));
+  object.set("duty_cycle", settings.duty_cycle);
   object.set("timer", settings.timer == TimerKind::device ? "device" : "wall");
   object.set("cache", settings.cache == CacheState::cold ? "cold" : "hot");
   object.set("memory_limit_bytes",

@@ -29,6 +29,7 @@ struct Settings {
   std::optional<std::int64_t> steps;  ///< none: adaptive
   double max_noise = 0.005;           ///< IQR / median, a fraction
   double max_time_s = 2;              ///< a phase
+  double duty_cycle = 1;              ///< the part of sampling that samples take, above 0; the rest is pauses
   TimerKind timer = TimerKind::device;
   CacheState cache = CacheState::hot;  ///< default: cold on GPUs, hot on the CPU
   std::uint64_t memory_limit = 0;      ///< 0: none

@@ -14,7 +14,8 @@ WORDS = (verdict.SLOWER, verdict.FASTER, verdict.SAME, verdict.UNCLEAR, LOST, GA
 #: Statuses that say that a configuration no longer works; others say that it was not tried.
 BROKEN_STATUSES = ("oom", "unsupported", "mismatch", "error", "crashed", "timeout")
 #: Settings that change what is timed.
-TIMING_SETTINGS = ("timer", "cache")
+# What a file lacks was as here when it was written.
+TIMING_SETTINGS = {"timer": None, "cache": None, "duty_cycle": 1.0}
 
 MANY_ROWS = 8
 TORN_SHARE = 0.1
@@ -147,11 +148,12 @@ def check_comparable(files, allowed):
                 f"{pair}: different devices: {names[0]} and {names[1]}; --allow-different-device compares them "
                 "all the same"
             )
-        for name in TIMING_SETTINGS:
-            ours, theirs = first.settings.get(name), other.settings.get(name)
+        for name, early in TIMING_SETTINGS.items():
+            ours, theirs = first.settings.get(name, early), other.settings.get(name, early)
             if ours != theirs and not allowed.settings:
                 raise Refusal(
-                    f"{pair}: --{name} was {ours} and {theirs}; --allow-different-settings compares them all the same"
+                    f"{pair}: --{name.replace('_', '-')} was {ours} and {theirs}; --allow-different-settings compares "
+                    "them all the same"
                 )
     shared = [key for key in first.row_keys if all(key in file.row_keys for file in files)]
     if not shared:

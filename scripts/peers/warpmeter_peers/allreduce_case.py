@@ -215,7 +215,8 @@ class AllreduceCase:
                         f"({exact_size(self.bytes)})",
                 "device": BACKENDS[self.backend], "dtype": self.dtype, "op": self.op, "bytes": self.bytes,
                 "seed": settings.seed, "check": settings.check, "timer": settings.timer, "warmup": settings.warmup,
-                "steps": settings.steps, "max_noise": settings.max_noise, "max_time_s": settings.max_time_s},
+                "steps": settings.steps, "max_noise": settings.max_noise, "max_time_s": settings.max_time_s,
+                "duty_cycle": settings.duty_cycle},
                 session.interrupted)
         except GroupLost as error:
             self._groups.close()

@@ -174,6 +174,7 @@ class _Settings:
     def __init__(self, order):
         self.warmup, self.steps, self.max_noise = order["warmup"], order["steps"], order["max_noise"]
         self.max_time_s, self.cache = order["max_time_s"], "hot"
+        self.duty_cycle = order["duty_cycle"]
 
 
 def main():

@@ -9,6 +9,7 @@ from .options import Option
 DTYPES = ("fp32", "tf32", "bf16", "fp16")
 FORMATS = ("md", "json", "jsonl", "csv")
 MAX_WARMUP = MAX_STEPS = 1_000_000
+MIN_DUTY_CYCLE = 0.01
 MIN_TIME_S, MAX_TIME_S = 0.001, 86_400
 MIN_ROW_TIMEOUT_S, MAX_ROW_TIMEOUT_S = 0.1, 604_800
 
@@ -28,6 +29,7 @@ class Settings:
     steps: int = None
     max_noise: float = 0.005
     max_time_s: float = 2.0
+    duty_cycle: float = 1.0
     timer: str = "device"
     cache: str = "hot"
     check: bool = True
@@ -53,7 +55,7 @@ class Settings:
             # With a fixed number of samples neither bound is in force.
             "max_noise": None if self.steps else self.max_noise,
             "max_time_s": None if self.steps else self.max_time_s,
-            "timer": self.timer, "cache": self.cache, "memory_limit_bytes": self.memory_limit or None,
+            "duty_cycle": self.duty_cycle, "timer": self.timer, "cache": self.cache, "memory_limit_bytes": self.memory_limit or None,
             "isolate": self.isolate, "row_timeout_s": self.row_timeout_s, "check": self.check,
         }
 
@@ -86,6 +88,9 @@ def add_shared_options(table):
                "low.", "FRACTION", "0.5%", "a fraction or percentage from 0 to 100%: 0.5% or 0.005", measuring),
         Option("--max-time", "Stop sampling a phase after this long, noisy or not. One sample is always taken.",
                "SECONDS", "2", f"seconds from {MIN_TIME_S:g} to {MAX_TIME_S:g}", measuring),
+        Option("--duty-cycle", "The part of the time that samples may take. Below 100% a pause follows each, in which a "
+               "device at its power limit recovers; pauses count in --max-time.", "FRACTION", "100%",
+               "a fraction or percentage from 1% to 100%: 25% or 0.25", measuring),
         Option("--timer", "device: events on the device's own timeline, without launch overhead. wall: the host's "
                "clock around a synchronized call. On the CPU both are the steady clock.", "NAME", "device",
                "device, wall", measuring),
@@ -149,6 +154,9 @@ def read_settings(table):
         settings.steps = table.integer("--steps", 1, MAX_STEPS)
     settings.max_noise = table.fraction("--max-noise")
     settings.max_time_s = table.number("--max-time", MIN_TIME_S, MAX_TIME_S)
+    settings.duty_cycle = table.fraction("--duty-cycle")
+    if settings.duty_cycle < MIN_DUTY_CYCLE:
+        raise table.error("--duty-cycle", "below 1%")
     settings.timer = table.word("--timer", ("device", "wall"))
     settings.cache = table.word("--cache", ("cold", "hot")) if table.has("--cache") else ""
     settings.check = table.flag("--check")

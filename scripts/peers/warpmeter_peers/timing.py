@@ -28,6 +28,10 @@ class Phase:
 class SteadyClock:
     now_ns = staticmethod(time.perf_counter_ns)
 
+    @staticmethod
+    def sleep_ns(duration_ns):
+        time.sleep(duration_ns * 1e-9)
+
 
 def measure_tick(clock):
     """The smallest step that the clock shows, of a few."""
@@ -195,6 +199,8 @@ class Sampler:
             if reason:
                 samples.stop = reason
                 return samples
+            if settings.duty_cycle < 1:
+                self._clock.sleep_ns(samples.milliseconds[-1] * calls * 1e6 * (1 / settings.duty_cycle - 1))
 
 
 class CudaFlush:

@@ -49,6 +49,8 @@ BAD_USAGE = [line.split("|") for line in """\
 --steps|-1
 --steps|5|--max-time|1
 --steps|5|--max-noise|1%
+--duty-cycle|0
+--duty-cycle|2
 --max-noise|nan
 --max-noise|2
 --max-noise|200%
@@ -282,7 +284,7 @@ class Sweeps(unittest.TestCase):
                     for figure in ("fwd_flops", "fwd_bytes", "bwd_flops", "bwd_bytes"):
                         self.assertEqual(a.get(figure), b.get(figure), figure)
                 # What decides how it is measured.
-                for setting in ("warmup", "steps", "max_noise", "max_time_s", "timer", "cache", "seed", "check",
+                for setting in ("warmup", "steps", "max_noise", "max_time_s", "duty_cycle", "timer", "cache", "seed", "check",
                                 "memory_limit_bytes"):
                     self.assertEqual(ours["settings"][setting], theirs["settings"][setting], setting)
 

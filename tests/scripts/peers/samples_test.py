@@ -91,13 +91,17 @@ class Clock:
     """A clock that only work moves."""
 
     def __init__(self):
-        self.ns = 0
+        self.ns, self.slept_ns = 0, []
 
     def now_ns(self):
         return self.ns
 
     def pass_ms(self, milliseconds):
         self.ns += int(milliseconds * 1e6)
+
+    def sleep_ns(self, duration_ns):
+        self.slept_ns.append(duration_ns)
+        self.ns += int(duration_ns)
 
 
 class ScriptedTimer:
@@ -121,7 +125,7 @@ class ScriptedTimer:
 
 
 def settings(**values):
-    defaults = {"steps": None, "max_noise": 0.005, "max_time_s": 2.0, "warmup": 0, "cache": "hot"}
+    defaults = {"steps": None, "max_noise": 0.005, "max_time_s": 2.0, "duty_cycle": 1.0, "warmup": 0, "cache": "hot"}
     return types.SimpleNamespace(**{**defaults, **values})
 
 
@@ -135,6 +139,12 @@ class Sampling(unittest.TestCase):
     def test_fixed_steps(self):
         taken, timer = self.measure([1.0, 2.0], steps=7, warmup=3)
         self.assertEqual((len(taken.milliseconds), taken.stop, timer.runs), (7, "steps", 3))
+
+    def test_pauses_leave_samples_their_part_of_the_time(self):
+        clock = Clock()
+        taken = Sampler(ScriptedTimer(clock, [2.0, 3.0, 4.0]), settings(steps=3, duty_cycle=0.25), clock=clock).measure(
+            Phase(lambda: None))
+        self.assertEqual((taken.milliseconds, clock.slept_ns), ([2.0, 3.0, 4.0], [6e6, 9e6]))
 
     def test_quiet_samples_stop_after_a_quarter(self):
         taken, _ = self.measure([1.0])

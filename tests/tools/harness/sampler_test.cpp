@@ -65,6 +65,17 @@ struct ScriptedRun {
   Sampler sampler;
 };
 
+TEST(Sampler, PausesLeaveSamplesTheirPartOfTheTime) {
+  Settings settings = fixed_steps(3);
+  settings.duty_cycle = 0.25;
+  ScriptedRun run(settings, [](int k) { return steady_reading(2 + k); });
+  EXPECT_EQ(run.measure().milliseconds, (std::vector<double>{2, 3, 4}));
+  EXPECT_EQ(run.clock.sleeps_ns, (std::vector<std::int64_t>{6'000'000, 9'000'000}));  // none behind the last
+  ScriptedRun without(fixed_steps(3), [](int) { return steady_reading(2); });
+  (void)without.measure();
+  EXPECT_TRUE(without.clock.sleeps_ns.empty());
+}
+
 TEST(Sampler, FixedStepsAreExact) {
   for (const std::int64_t steps : {1, 2, 7, 100}) {
     ScriptedRun run(fixed_steps(steps), [](int k) { return steady_reading(1 + k); });

@@ -35,6 +35,7 @@ TEST(Settings, Defaults) {
   EXPECT_EQ(settings.warmup, 10);
   EXPECT_EQ(settings.steps, std::nullopt);
   EXPECT_EQ(settings.max_noise, 0.005);
+  EXPECT_EQ(settings.duty_cycle, 1);
   EXPECT_EQ(settings.max_time_s, 2.0);
   EXPECT_EQ(settings.timer, TimerKind::device);
   EXPECT_EQ(settings.cache, CacheState::hot);
@@ -107,8 +108,9 @@ TEST(Settings, EveryOptionArrives) {
   EXPECT_TRUE(settings.dry_run);
   EXPECT_EQ(settings.isolated_child_fd, 7);
   EXPECT_EQ(settings.preset, "notes");
-  const Settings adaptive = settings_of({"--max-noise", "0.01", "--max-time", "0.25", "--wide"});
+  const Settings adaptive = settings_of({"--max-noise", "0.01", "--max-time", "0.25", "--duty-cycle", "25%", "--wide"});
   EXPECT_EQ(adaptive.max_noise, 0.01);
+  EXPECT_EQ(adaptive.duty_cycle, 0.25);
   EXPECT_EQ(adaptive.max_time_s, 0.25);
   EXPECT_TRUE(adaptive.wide);
 }
@@ -168,6 +170,8 @@ TEST(Settings, ContradictionsNameBothOptions) {
       settings_error({"--row-timeout", "5"}),
       "--row-timeout '5': without --isolate there is no process to end; add --isolate; accepted: seconds from 0.1 "
       "to 604800; needs --isolate");
+  EXPECT_EQ(settings_error({"--duty-cycle", "0"}),
+            "--duty-cycle '0': below 1%; accepted: a fraction or percentage from 1% to 100%: 25% or 0.25");
   EXPECT_EQ(settings_error({"--steps", "5", "--max-noise", "1%"}),
             "--steps 5 and --max-noise 1%: contradict each other; accepted: one of them");
   EXPECT_EQ(settings_error({"--columns", "a", "--wide"}),
@@ -240,6 +244,7 @@ TEST(Settings, DescribeSaysWhatWasInForce) {
   EXPECT_TRUE(adaptive.find("steps")->is_null());
   EXPECT_EQ(*adaptive.find("max_noise"), reports::Value(0.005));
   EXPECT_EQ(*adaptive.find("max_time_s"), reports::Value(2.0));
+  EXPECT_EQ(*adaptive.find("duty_cycle"), reports::Value(1.0));
   EXPECT_EQ(*adaptive.find("cache"), reports::Value("hot"));
   EXPECT_EQ(*adaptive.find("timer"), reports::Value("device"));
   EXPECT_TRUE(adaptive.find("memory_limit_bytes")->is_null());

@@ -3,9 +3,10 @@
 // cuBLAS is column-major: a row-major matrix of row stride s is its transpose with leading dimension s. So
 // C = op(A) op(B) is asked for as C^T = op(B)^T op(A)^T, with the operands' own transposition flags.
 //
-// The heuristics' candidates for a problem are timed once, on the first call's own operands: each as a graph of a few
-// calls in a stream of its own, so that launches from the host, which small products are shorter than, do not count.
-// Writing C several times over does no harm: it is about to be written, and nothing else is waiting for it.
+// The heuristics' candidates for a problem are timed once, on the first call's own operands and as a model runs them:
+// B, a weight or what a forward left behind, comes from memory, A, which an operation has just written, from the L2. A
+// fill of the L2 and a copy of A go before each call, and hold the stream while the host enqueues it. Writing C several
+// times over does no harm: it is about to be written, and nothing else is waiting for it.
 
 #include <algorithm>
 #include <array>
@@ -22,6 +23,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/layers/detail/operations.hpp"
+#include "kernels/runtime/allocator.hpp"
 #include "kernels/runtime/annotate.hpp"
 #include "kernels/runtime/check.hpp"
 #include "kernels/runtime/cuda_check.hpp"
@@ -33,10 +35,10 @@ namespace {
 
 constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what NVIDIA recommends for Hopper
 constexpr int kCandidates = 32;
-constexpr double kWantedMs = 0.25;  // a graph of a candidate's calls runs about as long,
-constexpr int kLeastCalls = 2, kMostCalls = 20;
-constexpr int kRounds = 3;             // and so often; the shortest counts
-constexpr double kHopelessFactor = 2;  // one first run that much longer than the best so far ends a candidate
+constexpr int kTrialCalls = 16;  // of a candidate; the longest is left out, as an event tells half a microsecond
+constexpr int kFirstCalls = 4;   // after which one
+constexpr double kHopelessFactor = 1.25;  // that takes so much longer than the best is given up
+constexpr std::size_t kAmpleMemory = std::size_t{1} << 30;
 constexpr std::uint32_t kBestAlignment = 256;
 
 void check(cublasStatus_t status, const char* call) {
@@ -126,7 +128,7 @@ std::string describe(const cublasLtMatmulAlgo_t& a) {
 /// The library's description of a problem.
 class Product {
  public:
-  explicit Product(const MatmulProblem& p) {
+  explicit Product(const MatmulProblem& p) : problem_(p) {
     const cudaDataType_t type = data_type(p.dtype), out = data_type(p.out_dtype);
     const cublasComputeType_t compute = p.dtype == DType::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     WM_CUBLASLT_CHECK(cublasLtMatmulDescCreate(descriptor_.put(), compute, CUDA_R_32F));
@@ -136,6 +138,8 @@ class Product {
     make(a_, type, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.stride_a);
     make(c_, out, p.n, p.m, p.stride_c);
   }
+
+  [[nodiscard]] const MatmulProblem& problem() const { return problem_; }
 
   /// Up to `most` of the heuristics' candidates, the most promising first.
   [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle, const Key& key, int most) const {
@@ -177,6 +181,7 @@ class Product {
   }
 
  private:
+  MatmulProblem problem_;
   Descriptor descriptor_;
   MatrixLayout a_, b_, c_;
 
@@ -193,65 +198,80 @@ class Product {
   }
 };
 
-/// A stream, its events and a graph for one round of timing.
+/// A stream, its events and what takes the L2's place, for one problem's candidates.
 class Trial {
  public:
-  Trial() {
+  /// `spare`: memory to fill where the device has none to lend.
+  Trial(CachingAllocator& allocator, const Buffer& spare)
+      : allocator_(allocator), fill_(spare.data()), fill_bytes_(spare.bytes()) {
+    int device = 0, cache = 0;
+    std::size_t free = 0, total = 0;
+    WM_CUDA_CHECK(cudaGetDevice(&device));
+    WM_CUDA_CHECK(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device));
+    WM_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    if (free > kAmpleMemory && static_cast<std::size_t>(cache) > fill_bytes_) {
+      lent_ = static_cast<std::size_t>(cache);
+      fill_ = allocator_.allocate_for_harness(lent_);
+      fill_bytes_ = lent_;
+    }
     WM_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    WM_CUDA_CHECK(cudaEventCreate(&begin_));
-    WM_CUDA_CHECK(cudaEventCreate(&end_));
+    for (auto& [begin, end] : events_) {
+      WM_CUDA_CHECK(cudaEventCreate(&begin));
+      WM_CUDA_CHECK(cudaEventCreate(&end));
+    }
   }
   ~Trial() {
-    drop_graph();
-    if (begin_ != nullptr) static_cast<void>(cudaEventDestroy(begin_));
-    if (end_ != nullptr) static_cast<void>(cudaEventDestroy(end_));
+    static_cast<void>(cudaStreamSynchronize(stream_));  // C is about to be written elsewhere
+    for (const auto& [begin, end] : events_) {
+      if (begin != nullptr) static_cast<void>(cudaEventDestroy(begin));
+      if (end != nullptr) static_cast<void>(cudaEventDestroy(end));
+    }
     if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
+    if (lent_ != 0) allocator_.free_for_harness(fill_, lent_);
   }
   Trial(const Trial&) = delete;
   Trial& operator=(const Trial&) = delete;
 
-  [[nodiscard]] cudaStream_t stream() const { return stream_; }
-
-  /// Milliseconds of `work(stream)` called `calls` times, as a graph; negative where it cannot be captured. The graph
-  /// is kept for again().
+  /// Milliseconds of a call of `work(stream)` with the `hot_bytes` bytes at `hot` in the L2 and nothing else; infinite
+  /// where it fails or is hopeless beside `best`.
   template <class Work>
-  double first(int calls, Work&& work) {
-    drop_graph();
-    WM_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-    bool captured = true;
-    for (int i = 0; captured && i < calls; ++i) captured = work(stream_) == CUBLAS_STATUS_SUCCESS;
-    cudaGraph_t graph = nullptr;
-    const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
-    captured = captured && ended == cudaSuccess && cudaGraphInstantiate(&graph_, graph, 0) == cudaSuccess;
-    if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
-    if (!captured) {
+  double time(Work&& work, const void* hot, std::size_t hot_bytes, double best) {
+    constexpr double kNever = std::numeric_limits<double>::infinity();
+    // The first call loads the kernel.
+    if (work(stream_) != CUBLAS_STATUS_SUCCESS) {
       static_cast<void>(cudaGetLastError());
-      return -1;
+      return kNever;
     }
-    calls_ = calls;
-    return again();
-  }
-  /// Milliseconds a call.
-  double again() {
-    WM_CUDA_CHECK(cudaEventRecord(begin_, stream_));
-    WM_CUDA_CHECK(cudaGraphLaunch(graph_, stream_));
-    WM_CUDA_CHECK(cudaEventRecord(end_, stream_));
-    WM_CUDA_CHECK(cudaEventSynchronize(end_));
-    float ms = 0;
-    WM_CUDA_CHECK(cudaEventElapsedTime(&ms, begin_, end_));
-    return static_cast<double>(ms) / calls_;
+    double sum = 0, longest = 0;
+    for (int call = 0; call < kTrialCalls; ++call) {
+      const auto& [begin, end] = events_[static_cast<std::size_t>(call)];
+      WM_CUDA_CHECK(cudaMemsetAsync(fill_, 0, fill_bytes_, stream_));
+      WM_CUDA_CHECK(cudaMemcpyAsync(fill_, hot, std::min(hot_bytes, fill_bytes_), cudaMemcpyDeviceToDevice, stream_));
+      WM_CUDA_CHECK(cudaEventRecord(begin, stream_));
+      const cublasStatus_t status = work(stream_);
+      WM_CUDA_CHECK(cudaEventRecord(end, stream_));
+      if (status != CUBLAS_STATUS_SUCCESS) return kNever;
+      if (call + 1 != kFirstCalls && call + 1 != kTrialCalls) continue;
+      WM_CUDA_CHECK(cudaStreamSynchronize(stream_));
+      sum = longest = 0;
+      for (int i = 0; i <= call; ++i) {
+        float ms = 0;
+        const auto& [from, to] = events_[static_cast<std::size_t>(i)];
+        WM_CUDA_CHECK(cudaEventElapsedTime(&ms, from, to));
+        sum += static_cast<double>(ms);
+        longest = std::max(longest, static_cast<double>(ms));
+      }
+      if (call + 1 == kFirstCalls && (sum - longest) / (kFirstCalls - 1) > kHopelessFactor * best) return kNever;
+    }
+    return (sum - longest) / (kTrialCalls - 1);
   }
 
  private:
+  CachingAllocator& allocator_;
+  void* fill_;
+  std::size_t fill_bytes_, lent_ = 0;
   cudaStream_t stream_ = nullptr;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
-  cudaGraphExec_t graph_ = nullptr;
-  int calls_ = 1;
-
-  void drop_graph() {
-    if (graph_ != nullptr) static_cast<void>(cudaGraphExecDestroy(graph_));
-    graph_ = nullptr;
-  }
+  std::array<std::pair<cudaEvent_t, cudaEvent_t>, kTrialCalls> events_{};
 };
 
 struct Plan {
@@ -289,6 +309,7 @@ class CudaMatmul final : public Matmul {
       : context_(context), options_(options), library_(std::move(library)) {
     const DeviceGuard guard(context.device());
     const CategoryScope category("workspace");
+    const FrameScope frame("matmul workspace");
     workspace_ = Buffer(context, kWorkspace);
     if (!library_) library_ = std::make_shared<Library>(*context.allocator);
   }
@@ -309,7 +330,8 @@ class CudaMatmul final : public Matmul {
     auto found = library_->plans.find(key);
     if (found == library_->plans.end()) found = library_->plans.emplace(key, make_plan(key, a, b, c)).first;
     const Plan& plan = found->second;
-    check(plan.product.enqueue(library_->handle(), plan.algorithm, problem.accumulate, a, b, c, workspace_.data(), stream()),
+    check(plan.product.enqueue(library_->handle(), plan.algorithm, problem.accumulate, a, b, c, workspace_.data(),
+                               stream()),
           "cublasLtMatmul");
   }
 
@@ -359,28 +381,17 @@ class CudaMatmul final : public Matmul {
   [[nodiscard]] std::size_t fastest(const Product& product, const std::vector<cublasLtMatmulAlgo_t>& algorithms,
                                     const void* a, const void* b, void* c) const {
     WM_CUDA_CHECK(cudaDeviceSynchronize());  // operands are there, and nothing else runs, in no stream
-    Trial trial;
+    Trial trial(*context_.allocator, workspace_);
+    const MatmulProblem& p = product.problem();
+    const std::int64_t rows = p.transpose_a ? p.k : p.m, columns = p.transpose_a ? p.m : p.k;
+    const auto hot = static_cast<std::size_t>((rows - 1) * p.stride_a + columns) * size_of(p.dtype);
     double best = std::numeric_limits<double>::infinity();
     std::size_t chosen = 0;
     for (std::size_t i = 0; i < algorithms.size(); ++i) {
       const auto work = [&](cudaStream_t stream) {
         return product.enqueue(library_->handle(), algorithms[i], false, a, b, c, workspace_.data(), stream);
       };
-      // The first call loads the kernel.
-      if (work(trial.stream()) != CUBLAS_STATUS_SUCCESS) {
-        static_cast<void>(cudaGetLastError());
-        continue;
-      }
-      WM_CUDA_CHECK(cudaStreamSynchronize(trial.stream()));
-      double ms = trial.first(kLeastCalls, work);
-      if (ms < 0) continue;
-      ms = std::min(ms, trial.again());  // the first launch of a graph pays for its upload
-      if (ms > kHopelessFactor * best) continue;
-      const int calls =
-          static_cast<int>(std::clamp(kWantedMs / std::max(ms, 1e-4), 1.0 * kLeastCalls, 1.0 * kMostCalls));
-      ms = trial.first(calls, work);
-      if (ms < 0) continue;
-      for (int round = 1; round < kRounds; ++round) ms = std::min(ms, trial.again());
+      const double ms = trial.time(work, a, hot, best);
       if (ms < best) {
         best = ms;
         chosen = i;

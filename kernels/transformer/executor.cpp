@@ -26,15 +26,17 @@ void Executor::matmul(std::string_view name, const layers::MatmulProblem& proble
   run(product(name, problem), [&] { matmul_->multiply(problem, a, b, c); });
 }
 
-bool Executor::fork() {
+bool Executor::fork(bool moved) {
   if (side_ == nullptr || (sink_ != nullptr && sink_->one_by_one())) return false;
-  side_->fork();
+  if (moved) side_->fork();
+  main_moved_ = false;
   return true;
 }
 
 void Executor::matmul_aside(std::string_view name, const layers::MatmulProblem& problem, const void* a, const void* b,
                             void* c) {
-  run(product(name, problem), [&] { (fork() ? side_->matmul() : *matmul_).multiply(problem, a, b, c); });
+  const bool moved = main_moved_;
+  run(product(name, problem), [&] { (fork(moved) ? side_->matmul() : *matmul_).multiply(problem, a, b, c); });
 }
 
 Array Executor::made_anew(std::string_view what, Array used) {
@@ -48,9 +50,17 @@ void Executor::keep(Array used) {
   if (side_by_side_) kept_.push_back(std::move(used));
 }
 
+void Executor::turn() {
+  if (side_ != nullptr) side_->turn();
+  kept_before_turn_ = std::exchange(kept_, {});
+  main_moved_ = true;
+}
+
 void Executor::join() {
   if (side_ != nullptr) side_->join();
   kept_.clear();
+  kept_before_turn_.clear();
+  main_moved_ = true;
 }
 
 AttentionState Executor::attention_forward(const attention::Implementation& implementation,

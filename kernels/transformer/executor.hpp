@@ -82,9 +82,10 @@ struct AttentionState {
 
 /// Runs a model's operations: each in an NVTX range, told to the sink, accounted, and left undone in a planning memory.
 ///
-/// Where it works side by side, what is given to the `aside` methods may run beside the main stream until join(). What
-/// such work reads must stay as it is until then: made_anew() gives room for a value that would have taken the place of
-/// one, and keep() holds on to arrays. Elsewhere those two reuse and give back at once, and aside is the main stream.
+/// Where it works side by side, what is given to the `aside` methods may run beside the main stream until the turn()
+/// after the next one, or join(). What such work reads must stay as it is until then: made_anew() gives room for a
+/// value that would have taken the place of one, and keep() holds on to arrays. Elsewhere those two reuse and give back
+/// at once, and aside is the main stream.
 class Executor {
  public:
   /// `matmul` may be null in a planning memory, `side` anywhere. `side_by_side`: that there is one, or in a planning
@@ -125,12 +126,16 @@ class Executor {
   template <class Arguments>
   void apply_aside(std::string_view name, OperationKind kind, void (*function)(const Context&, const Arguments&),
                    const Arguments& arguments) {
+    const bool moved = main_moved_;
     run({name, kind, arguments.flops(), arguments.bytes(), ComputePath::fp32, layer_, result_type(arguments)},
-        [&] { function(fork() ? side_->context() : memory_->context(), arguments); });
+        [&] { function(fork(moved) ? side_->context() : memory_->context(), arguments); });
   }
   /// An array like `used`, whose value is no longer needed but by what is aside: `used` itself where nothing can be.
   [[nodiscard]] Array made_anew(std::string_view what, Array used);
   void keep(Array used);
+  /// What was put aside before the last turn() is done, for the main stream's further work, and what was kept for it
+  /// goes.
+  void turn();
   /// Nothing is aside any more, for the main stream's further work, and what was kept goes.
   void join();
 
@@ -145,6 +150,7 @@ class Executor {
     if (sink_ != nullptr) sink_->begin(operation);
     if (!memory_->planning()) {
       const Range range(operation.name);
+      main_moved_ = true;
       work();
     }
     if (sink_ != nullptr) sink_->end(operation);
@@ -155,12 +161,14 @@ class Executor {
   layers::Matmul* matmul_;
   SideLane* side_;
   bool side_by_side_;
-  std::vector<Array> kept_;
+  std::vector<Array> kept_, kept_before_turn_;
+  bool main_moved_ = true;  ///< since the last fork
   OperationSink* sink_ = nullptr;
   std::int64_t layer_ = -1;
 
-  /// True when work is to go aside now, which then follows all that the main stream has.
-  [[nodiscard]] bool fork();
+  /// True when work is to go aside now, which then follows all that the main stream has; `moved`: that is more than at
+  /// the last fork.
+  [[nodiscard]] bool fork(bool moved);
   [[nodiscard]] Operation product(std::string_view name, const layers::MatmulProblem& problem) const;
 };
 

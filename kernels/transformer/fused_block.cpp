@@ -160,8 +160,6 @@ class FusedBlock final : public Block {
       Array d_attended = array({"d attention output", "OUTPUT_BWD_INPUT_MATMUL"}, rows * width);
       executor.matmul("OUTPUT_BWD_INPUT_MATMUL", linear_input_gradient(rows, width, width, compute, type),
                       gradient.data(), c.weight(places.wo), d_attended.data());
-      weight_gradient(executor, c, "OUTPUT_BWD_WEIGHT_MATMUL", {places.wo}, width, width, gradient.data(),
-                      state.attended.data());
       Array d_qkv = array({"d q, k, v", "ATTENTION_BWD"}, rows * 3 * width);
       const attention::BackwardArguments operands{as_const(part(c, state.qkv, 0)),
                                                   as_const(part(c, state.qkv, 1)),
@@ -175,9 +173,11 @@ class FusedBlock final : public Block {
       executor.attention_backward(*c.attention, c.attention_problem(), operands, state.attention);
       state.attention = AttentionState();
       state.qkv.reset();
-      executor.keep(std::move(state.attended));
       d_attended.reset();
       rotate(executor, c, d_qkv, true);
+      weight_gradient(executor, c, "OUTPUT_BWD_WEIGHT_MATMUL", {places.wo}, width, width, gradient.data(),
+                      state.attended.data());
+      executor.keep(std::move(state.attended));
       weight_gradient(executor, c, "QKV_BWD_WEIGHT_MATMUL", {places.wq, places.wk, places.wv}, width, 3 * width,
                       d_qkv.data(), state.normed1.data());
       const Array d_normed = executor.made_anew("d normed residual", std::move(state.normed1));

@@ -115,7 +115,7 @@ struct Model::Impl {
 
   /// An eager framework keeps to one stream, and so does the CPU.
   [[nodiscard]] bool side_by_side() const {
-    return options.structure == Structure::fused && memory.context().device().is_cuda();
+    return options.side_stream && options.structure == Structure::fused && memory.context().device().is_cuda();
   }
   [[nodiscard]] std::int64_t rows() const { return options.batch * options.context; }
   [[nodiscard]] Device device() const { return memory.context().device(); }
@@ -168,8 +168,8 @@ struct Model::Impl {
 
   [[nodiscard]] ResidualStream embed() {
     ResidualStream residual;
-    residual.current = Array(memory, {"embedded tokens", "EMBEDDING"}, rows() * config.d_model, options.precision.activation,
-                             MemoryKind::activations);
+    residual.current = Array(memory, {"embedded tokens", "EMBEDDING"}, rows() * config.d_model,
+                             options.precision.activation, MemoryKind::activations);
     executor.apply("EMBEDDING", OperationKind::embedding, layers::embedding_forward,
                    layers::EmbeddingForward{.rows = rows(),
                                             .width = config.d_model,
@@ -182,7 +182,8 @@ struct Model::Impl {
   }
 
   [[nodiscard]] Array head(const Array& normed) {
-    Array out(memory, {"logits", "HEAD_MATMUL"}, rows() * config.vocab, options.precision.activation, MemoryKind::logits);
+    Array out(memory, {"logits", "HEAD_MATMUL"}, rows() * config.vocab, options.precision.activation,
+              MemoryKind::logits);
     executor.matmul("HEAD_MATMUL",
                     layers::linear_forward(rows(), config.d_model, config.vocab, options.precision.compute,
                                            options.precision.activation),
@@ -259,7 +260,7 @@ struct Model::Impl {
     const StepScope scope("BWD_STEP", memory);
     take_gradients(gradients.head_group());
     Array gradient = head_backward(d_logits, last);
-    executor.join();
+    executor.turn();
     if (squares.defined()) square(layout.final_norm());
     for (std::int64_t i = config.layers; i-- > 0;) {
       in_layer(i, [&] {
@@ -271,7 +272,7 @@ struct Model::Impl {
         }
         take_gradients(gradients.layer_group(i));
         kind.backward(executor, block_context, layout.layer(i), gradient, kept);
-        executor.join();
+        executor.turn();
         if (squares.defined()) square(layout.layer(i).norm1);
       });
     }
@@ -332,7 +333,8 @@ struct Model::Impl {
   /// Log-probabilities kept in fp32, as an eager framework does.
   [[nodiscard]] Array naive_loss(const Array& normed) {
     Array out = head(normed);
-    const Array log_probabilities(memory, {"log-probabilities", "LOG_SOFTMAX"}, rows() * config.vocab, DType::fp32, MemoryKind::logits);
+    const Array log_probabilities(memory, {"log-probabilities", "LOG_SOFTMAX"}, rows() * config.vocab, DType::fp32,
+                                  MemoryKind::logits);
     const Array losses(memory, {"losses", "NLL"}, rows(), DType::fp32, MemoryKind::logits);
     executor.apply("LOG_SOFTMAX", OperationKind::loss, layers::log_softmax_forward,
                    layers::LogSoftmaxForward{.rows = rows(),
@@ -348,7 +350,8 @@ struct Model::Impl {
                                       .targets = targets.as<std::int32_t>(),
                                       .losses = losses.as<float>()});
     mean_loss(losses);
-    Array d_logits(memory, {"d logits", "LOG_SOFTMAX_BWD"}, rows() * config.vocab, options.precision.activation, MemoryKind::logits);
+    Array d_logits(memory, {"d logits", "LOG_SOFTMAX_BWD"}, rows() * config.vocab, options.precision.activation,
+                   MemoryKind::logits);
     executor.apply("LOG_SOFTMAX_BWD", OperationKind::loss, layers::log_softmax_backward,
                    layers::LogSoftmaxBackward{.rows = rows(),
                                               .vocab = config.vocab,
@@ -379,7 +382,8 @@ struct Model::Impl {
                     layers::linear_input_gradient(rows(), config.d_model, config.vocab, p.compute, p.activation),
                     d_logits.data(), weights.at(layout.head()), last.normed.data());
     executor.keep(std::move(d_logits));
-    Array gradient(memory, {"d residual", "FINAL_NORM_BWD"}, rows() * config.d_model, p.activation, MemoryKind::activations);
+    Array gradient(memory, {"d residual", "FINAL_NORM_BWD"}, rows() * config.d_model, p.activation,
+                   MemoryKind::activations);
     executor.apply_with_workspace("FINAL_NORM_BWD", OperationKind::norm, layers::rmsnorm_backward,
                                   layers::RmsNormBackward{.rows = rows(),
                                                           .width = config.d_model,
@@ -535,6 +539,8 @@ void Model::initialize(std::uint64_t seed) {
   Impl& m = *impl_;
   if (m.memory.planning()) return;
   const Context& context = m.memory.context();
+  const FrameScope frame("initial values");
+  const CategoryScope category(name(MemoryKind::workspace));
   std::uint64_t stream_id = 0;
   for (const Parameter& parameter : m.layout.parameters()) {
     const Tensor values(context, {parameter.count()}, DType::fp32);

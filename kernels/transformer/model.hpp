@@ -25,6 +25,8 @@ struct ModelOptions {
   float learning_rate = 1e-3f;
   float max_norm = 1.0f;  ///< of all gradients together; 0: no clipping
   layers::MatmulOptions matmul{};
+  bool side_stream =
+      true;  ///< fused on CUDA: weight gradients go to a second stream, beside the input gradients' chain
   std::vector<bool> frozen{};      ///< parameters that are not trained, by index; empty: none
   std::int64_t micro_batches = 1;  ///< forward_backward() calls whose gradients add up to a step's mean
 };

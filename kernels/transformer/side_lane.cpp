@@ -10,6 +10,7 @@ SideLane::SideLane(const Context& main, layers::Matmul& matmul)
       context_{stream_.view(), main.allocator},
       forked_(main.device()),
       joined_(main.device()),
+      turns_{Event(main.device()), Event(main.device())},
       matmul_(matmul.beside(context_)) {}
 
 SideLane::~SideLane() {
@@ -26,8 +27,17 @@ void SideLane::fork() {
   apart_ = true;
 }
 
+void SideLane::turn() {
+  if (!apart_) return;
+  if (turned_) turns_[last_turn_].block(main_);
+  last_turn_ = 1 - last_turn_;
+  turns_[last_turn_].record(context_.stream);
+  turned_ = true;
+}
+
 void SideLane::join() {
   if (!apart_) return;
+  turned_ = false;
   joined_.record(context_.stream);
   joined_.block(main_);
   apart_ = false;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <memory>
 
 #include "kernels/layers/matmul.hpp"
@@ -24,6 +26,9 @@ class SideLane {
 
   /// What is enqueued here from now on comes after all that the main stream has been given so far.
   void fork();
+  /// What the main stream is given from now on comes after all that was enqueued here before the last turn: so this
+  /// lane may be that much behind.
+  void turn();
   /// What the main stream is given from now on comes after all that was enqueued here.
   void join();
 
@@ -32,8 +37,11 @@ class SideLane {
   Stream stream_;
   Context context_;
   Event forked_, joined_;
+  std::array<Event, 2> turns_;
   std::unique_ptr<layers::Matmul> matmul_;
-  bool apart_ = false;  ///< forked and not yet joined
+  bool apart_ = false;   ///< forked and not yet joined
+  bool turned_ = false;  ///< a turn since then, the last of turns_[last_turn_]
+  std::size_t last_turn_ = 0;
 };
 
 }  // namespace warpmeter::transformer

@@ -23,6 +23,12 @@ using transformer::Structure;
 
 }  // namespace
 
+transformer::ModelOptions Configuration::options(Device device) const {
+  transformer::ModelOptions options = ModelSetup::options(device);
+  options.side_stream = side_stream;
+  return options;
+}
+
 std::string Configuration::mode_text() const {
   std::string text;
   const bool on[] = {modes.forward, modes.forward_backward, modes.train_step};
@@ -50,6 +56,12 @@ void add_options(OptionTable& table) {
   graph.negation = "--no-graph";
   graph.default_note = "on with fused on CUDA";
   table.add(graph);
+  OptionSpec side =
+      row_option("--side-stream", "", "true", "",
+                 "Weight gradients in a second stream, beside the chain of input gradients.", "--no-side-stream");
+  side.negation = "--no-side-stream";
+  side.default_note = "on with fused on CUDA";
+  table.add(side);
   OptionSpec breakdown;
   breakdown.name = "--breakdown";
   breakdown.default_text = "false";
@@ -114,13 +126,14 @@ std::vector<Configuration> expand(const OptionTable& table, const harness::Setti
     c.learning_rate = learning_rate;
     const bool graph = table.given("--graph") ? table.flag("--graph") : c.structure == Structure::fused;
     c.graph = graph && transformer::Graph::supported(settings.device);
+    c.side_stream = table.flag("--side-stream") && c.structure == Structure::fused && settings.device.is_cuda();
   }
   return configurations;
 }
 
 std::vector<std::string> row_keys() {
-  return {"size",  "precision", "structure", "attention", "recompute",  "graph",     "adamw", "mode",
-          "batch", "context",   "d_model",   "d_ff",      "num_layers", "num_heads", "vocab"};
+  return {"size", "precision", "structure", "attention", "recompute", "graph",      "side_stream", "adamw",
+          "mode", "batch",     "context",   "d_model",   "d_ff",      "num_layers", "num_heads",   "vocab"};
 }
 
 reports::Object describe(const Configuration& c) {
@@ -131,6 +144,7 @@ reports::Object describe(const Configuration& c) {
   object.set("attention", c.attention);
   object.set("recompute", name(c.recompute));
   object.set("graph", c.graph);
+  object.set("side_stream", c.side_stream);
   object.set("adamw", definition_name(c.adamw));
   object.set("mode", c.mode_text());
   object.set("batch", c.batch);
@@ -161,6 +175,7 @@ std::vector<std::pair<std::string, std::string>> option_values(const Configurati
     values.emplace_back(dimension.option, custom ? std::to_string(c.model.*dimension.field) : "");
   }
   values.emplace_back("--train-steps", c.train_steps != 0 ? std::to_string(c.train_steps) : "");
+  values.emplace_back("--side-stream", device.is_cpu() ? "" : c.side_stream ? "true" : "false");
   values.emplace_back("--graph", !transformer::Graph::supported(device) ? "" : c.graph ? "true" : "false");
   return values;
 }

@@ -18,11 +18,13 @@ struct Modes {
 
 /// One row to be: a model, how it is run, and which phases are timed.
 struct Configuration : model_options::ModelSetup {
-  bool graph = false;
+  bool graph = false, side_stream = false;
   Modes modes;
   std::int64_t train_steps = 0;  ///< 0: phases are timed instead
 
   [[nodiscard]] std::string mode_text() const;
+  /// Those of the setup, and whether there is a side stream.
+  [[nodiscard]] transformer::ModelOptions options(Device device) const;
 };
 
 /// e2e_bench's own options, presets and examples.

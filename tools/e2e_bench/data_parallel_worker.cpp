@@ -127,7 +127,7 @@ class Row {
   void set_memory(const char* name, std::size_t bytes) {
     const std::vector<double> all = gather(rank_.control, static_cast<double>(bytes) / kMiB);
     outcome_.figures.set(std::string(name) + "_mem_mib", *std::max_element(all.begin(), all.end()));
-    outcome_.figures.set("ranks_" + std::string(name) + "_mem_mib", list_of(all));
+    outcome_.figures.set(std::string(name) + "_mem_mib_of_ranks", list_of(all));
   }
 
   /// The slowest rank's median.
@@ -245,7 +245,7 @@ class Row {
     reports::Object& f = outcome_.figures;
     f.set("fit_buckets", std::move(sizes));
     f.set("fit_calls", std::move(calls));
-    f.set("fit_comm_ms", std::move(milliseconds));
+    f.set("fit_comm_ms_of_buckets", std::move(milliseconds));
     f.set("comm_bytes", static_cast<std::int64_t>(bytes));
     f.set("fit_formula",
           "comm = bytes / bandwidth + calls x overhead; best bucket = sqrt(bytes x bandwidth x overhead)");

@@ -1,11 +1,11 @@
-"""What the tests of allreduce_bench share: running it, reading its rows, finding its ranks."""
+"""What the tests of tools that start ranks share: running it, reading its rows, finding its ranks."""
 import json
 import os
 import pathlib
 import subprocess
 import time
 
-TOOL = os.environ["ALLREDUCE_BENCH"]
+TOOL = os.environ.get("RANK_TOOL") or os.environ["ALLREDUCE_BENCH"]
 SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
 
 # Small and quick: what is looked at is behaviour, not speed.

@@ -94,6 +94,13 @@ class Rows(unittest.TestCase):
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertIn("| train_step_s |", shown.stdout.splitlines()[2])
 
+    def test_compiled_blocks_are_the_model(self):
+        rows = rows_of(peer(*self.BASE, "--mode", "forward_backward", "--structure",
+                            "pytorch_eager,pytorch_compiled_blocks"))
+        self.assertEqual([row["status"] for row in rows], ["ok", "ok"], [row["reason"] for row in rows])
+        self.assertAlmostEqual(rows[0]["loss"], rows[1]["loss"], places=4)
+        self.assertGreater(rows[1]["fwd_bwd_s"], 0)
+
     def test_schema(self):
         python = os.environ.get("WARPMETER_SCHEMA_PYTHON") or sys.executable
         if run(python, "-c", "import jsonschema").returncode != 0:

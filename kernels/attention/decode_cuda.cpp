@@ -87,24 +87,31 @@ std::int64_t row_blocks(const Params& p, const cuda_decode::Residency& r) {
   return std::int64_t{p.batch} * p.num_kv_heads * r.row_blocks;
 }
 
-/// Streams of each row block. Where the work fills the device but a few times over: a power of two, in one wave of
-/// clusters. Where there is more: pieces of at most kMostKeys, so many that blocks that are done early find another
-/// one, and each long enough to pay for the writing of its part; the device deals them out.
+/// Streams of each row block. Where the blocks are too few for the device: a power of two, so many that they fill it
+/// once, in clusters. Where there are enough: whole sequences if those are short, as a part costs its block some
+/// microseconds; else pieces of kPieceKeys, which the device deals out, so that its slower processors get fewer.
 std::int64_t choose_splits(const Params& p, const cuda_decode::Residency& r, std::int64_t processors,
                            std::int64_t longest, std::int64_t key_blocks) {
-  constexpr std::int64_t kMostKeys = 1024, kLeastKeys = 256, kRounds = 6, kMostClusterKeys = 4096;
+  constexpr std::int64_t kPieceKeys = 2048, kLeastKeys = 256, kRounds = 3, kMostClusterKeys = 4096;
   const std::int64_t blocks = row_blocks(p, r);
   const std::int64_t slots = processors * r.blocks_a_processor;
+  if (10 * blocks >= 9 * processors) {
+    const std::int64_t parts = longest / kPieceKeys;
+    return blocks * parts >= kRounds * slots
+               ? std::clamp<std::int64_t>(parts, 1,
+                                          std::min<std::int64_t>(key_blocks, cuda_decode::kMostLastBlockParts))
+               : 1;
+  }
   if (r.clusters) {
     std::int64_t parts = 1;
     while (2 * parts <= std::min<std::int64_t>(cuda_decode::kMostClusterParts, key_blocks) &&
-           blocks * 2 * parts <= slots)
+           blocks * 2 * parts <= slots) {
       parts *= 2;
-    if (longest <= parts * kMostClusterKeys && blocks * parts * 2 > slots / 2 && blocks <= slots) return parts;
-    if (parts == key_blocks) return parts;  // short sequences: as many as can be
+    }
+    if (2 * parts > key_blocks) return parts;  // a short sequence: as many as can be
+    if (longest <= parts * kMostClusterKeys && 4 * blocks * parts > slots) return parts;
   }
-  const std::int64_t rounds = ceil_div(longest * blocks, kRounds * slots);
-  const std::int64_t keys = std::clamp(rounds, kLeastKeys, kMostKeys);
+  const std::int64_t keys = std::clamp(ceil_div(longest * blocks, kRounds * slots), kLeastKeys, kPieceKeys);
   return std::clamp<std::int64_t>(ceil_div(longest, keys), 1,
                                   std::min<std::int64_t>(key_blocks, cuda_decode::kMostLastBlockParts));
 }
@@ -163,6 +170,11 @@ DecodePlan plan_decode_cuda(Device device, const DecodeProblem& problem, const K
   if (p.join == Join::cluster && cuda_decode::active_clusters(p) < row_blocks(p, residency)) p.join = Join::last_block;
   plan.join = p.join;
   plan.alone = p.alone;
+  // While what passes is not many times the cache, lines that others left there, written ones above all, can stay. Row
+  // blocks of the same keys find them there.
+  constexpr double kMostCaches = 3.3;
+  plan.pass_l2 = residency.row_blocks == 1 &&
+                 view.bytes() <= kMostCaches * static_cast<double>(properties(device).last_level_cache_bytes);
   if (plan.join == Join::last_block || plan.join == Join::kernel)
     plan.workspace_bytes = rounded(Layout(p, plan.parts).bytes());
   return plan;
@@ -187,6 +199,7 @@ void flash_decode_cuda(const Context& context, const DecodeProblem& problem, con
   p.merge = kind_of(plan.merge);
   p.join = plan.join;
   p.alone = plan.alone;
+  p.pass_l2 = plan.pass_l2;
   if (p.join != Join::none && !cuda_decode::on_tensor_cores(p)) p.join = Join::kernel;  // queries off their 16 bytes
   if (p.join == Join::none || p.join == Join::cluster) {
     cuda_decode::launch_streams(p, context.stream.handle);

@@ -42,20 +42,15 @@ AttentionProblem problem_of(const DecodeProblem& problem, const KvView& view, st
   return p;
 }
 
-/// Keys of each unmasked part: whole tiles, and none of the chunk's own keys, which need the mask.
-std::int64_t part_keys(std::int64_t length, std::int64_t tokens, std::int64_t splits) {
-  constexpr std::int64_t kTile = 128;
-  const std::int64_t before = length - tokens;
-  return splits <= 1 ? 0 : std::min(before, (length + splits - 1) / splits) / kTile * kTile;
-}
-
-/// The unmasked parts of a sequence, and what is left with the mask.
+/// The unmasked parts of a sequence, whole tiles of the keys ahead of the chunk, and what is left with the mask: the
+/// chunk's own keys and less than a tile a part. The parts are one call and fill the device, the rest is another that
+/// does not: it should be short.
 struct Split {
-  std::int64_t parts, part, rest;
+  std::int64_t parts = 0, part = 0, rest;
   Split(std::int64_t length, std::int64_t tokens, std::int64_t splits) {
-    part = part_keys(length, tokens, splits);
-    parts = part == 0 ? 0 : std::min(splits - 1, (length - tokens) / part);
-    if (parts == 0) part = 0;
+    constexpr std::int64_t kTile = 128;
+    if (splits > 1) part = (length - tokens) / (splits - 1) / kTile * kTile;
+    if (part > 0) parts = splits - 1;
     rest = length - parts * part;
   }
 };
@@ -65,8 +60,8 @@ bool one_call(const KvView& view) {
                      [&](std::int64_t length) { return length == view.host_lengths.front(); });
 }
 
-/// Parts of keys so that heads x query tiles x parts fill the device twice over; 1 where they do already, where a part
-/// would be short, and for fp32.
+/// Unmasked parts so that heads x query tiles x parts fill the device once, and the rest; 1 where the tiles fill half
+/// of it already, where a part would be short, and for fp32.
 std::int64_t choose_key_splits(Device device, const DecodeProblem& problem, const KvView& view) {
   if (device.is_cpu() || !is_16bit(problem.dtype)) return 1;
   constexpr std::int64_t kTile = 128, kLeastKeys = 2048;
@@ -74,8 +69,8 @@ std::int64_t choose_key_splits(Device device, const DecodeProblem& problem, cons
   const std::int64_t tiles =
       (one_call(view) ? view.batch : 1) * problem.num_heads * ((problem.tokens + kTile - 1) / kTile);
   if (2 * tiles > processors) return 1;
-  const std::int64_t wanted = (processors + tiles - 1) / tiles;
-  return std::clamp<std::int64_t>(view.longest() / kLeastKeys, 1, wanted + 1);
+  const std::int64_t parts = std::min(processors / tiles, (view.longest() - problem.tokens) / kLeastKeys);
+  return std::max<std::int64_t>(parts, 0) + 1;
 }
 
 /// Elements of a sequence's gathered keys, of its parts' O, and their LSE.

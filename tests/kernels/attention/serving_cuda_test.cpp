@@ -82,6 +82,7 @@ struct Batch {
   DecodePlan run(const DecodeOptions& options = {}) {
     const DecodePlan plan = plan_decode(Device::cuda(), problem, cache.view(), options);
     poison();
+    gpu.allocator.empty_cache();  // else a kept block that is a little larger would be taken whole
     const std::size_t before = gpu.allocator.stats().current.allocated;
     gpu.allocator.reset_peak();
     flash_decode(gpu.context, problem, cache.view(), plan, as_const(operand_bhsd(device_q)), operand_bhsd(device_o),
@@ -236,7 +237,7 @@ TEST_F(ServingCuda, PartsMeetInEveryPlace) {
                         Case{8, 2, 128, 1, lse(16), Join::cluster}, Case{8, 2, 128, 1, tree(5), Join::last_block},
                         Case{8, 2, 128, 1, lse(40), Join::last_block}, Case{8, 2, 128, 1, tree(100), Join::last_block},
                         Case{8, 2, 128, 1, two_pass, Join::kernel}, Case{8, 1, 64, 5, tree(4), Join::cluster},
-                        Case{8, 1, 64, 5, tree(9), Join::last_block}, Case{8, 1, 256, 5, lse(16), Join::cluster},
+                        Case{8, 1, 64, 5, tree(9), Join::last_block}, Case{8, 1, 256, 5, lse(8), Join::cluster},
                         Case{8, 1, 256, 5, lse(33), Join::last_block}, Case{2, 2, 40, 1, tree(2), Join::cluster},
                         Case{2, 2, 40, 1, tree(3), Join::last_block}}) {
     const std::string text = std::to_string(c.heads) + "/" + std::to_string(c.kv_heads) + " d" +

@@ -25,14 +25,14 @@ __device__ __forceinline__ void write_lse(const Params& p, const RowBlock& block
 
 /// The warps' results joined (merge.hpp's lemma): into warp 0's place where the join is a cluster's, to the part's
 /// place in memory, or as O and LSE.
-template <int kWarps, int kThreads>
+template <int kD, int kWarps, int kThreads>
 __device__ __forceinline__ void join_warps(const Params& p, const RowBlock& block, const WarpResults& w) {
   const float factor = p.scale * kLog2e;
-  // A thread stays in its columns, so that the weights of a row are computed once for four of them.
-  const int quads = (p.head_dim + 3) / 4;  // head_dim is a multiple of 8
-  for (int i = threadIdx.x; i < block.rows * quads; i += kThreads) {
-    const int r = i / quads;
-    const int c = (i - r * quads) * 4;
+  constexpr int kQuads = kD / 4;  // of columns: a row's weights are computed once for four
+  for (int i = threadIdx.x; i < block.rows * kQuads; i += kThreads) {
+    const int r = i / kQuads;
+    const int c = i % kQuads * 4;
+    if (c >= p.head_dim) continue;  // a multiple of 8
     float top = kMinusInfinity;
 #pragma unroll
     for (int warp = 0; warp < kWarps; ++warp) top = fmaxf(top, w.m[warp * w.tile_rows + r]);
@@ -99,7 +99,7 @@ __device__ __forceinline__ void merge_in_cluster(const Params& p, const RowBlock
     for (int i = 0; i < kMostClusterParts; ++i) {
       part[i] = i < p.parts ? ptx::load_float_of(o + (r * w.width + c) * 4, i) : 0.0f;
     }
-    const float lse = part_weights(p.merge, p.scale, m, l, weight);
+    const float lse = part_weights(p.merge, p.parts, p.scale, m, l, weight);
     float value = 0;
 #pragma unroll
     for (int i = 0; i < kMostClusterParts; ++i) value = fmaf(__shfl_sync(0xffffffffu, weight[0], i), part[i], value);
@@ -127,7 +127,7 @@ __device__ __forceinline__ void merge_row(const Params& p, const RowBlock& block
     m[j] = there ? __ldcg(p.part_m + at) : kMinusInfinity;
     l[j] = there ? __ldcg(p.part_l + at) : 0.0f;
   }
-  const float lse = part_weights(p.merge, p.scale, m, l, weight);
+  const float lse = part_weights(p.merge, p.parts, p.scale, m, l, weight);
   const std::int64_t to = output_offset(p, block.batch, block.kv_head, row);
   for (int c0 = 0; c0 < p.head_dim; c0 += 128) {
     const int c = c0 + lane * 4;

@@ -35,7 +35,8 @@ struct Params {
   int uniform_length = 0;  ///< of every sequence; 0: they differ, see lengths
   MergeKind merge = MergeKind::tree;
   Join join = Join::none;
-  bool alone = false;  ///< one block a multiprocessor: for launches of no more blocks than there are
+  bool pass_l2 = false;  ///< keys and values are the first to leave the L2 cache
+  bool alone = false;    ///< one block a multiprocessor: for launches of no more blocks than there are
   unsigned* counters =
       nullptr;    ///< of last_block: zeros, one a (sequence, key/value head, row block); zeros afterwards
   int block = 0;  ///< keys; a multiple of kWarpKeys

@@ -35,9 +35,9 @@ __device__ __forceinline__ float warp_sum(float x) {
 }
 
 /// Part 32 j + lane has m[j] and l[j], or -inf and 0 where there is none; its weight goes to weight[j], so that
-/// O = sum of weight x o. Uses m and l up. Returns LSE. The same bits in every lane, on every run.
+/// O = sum of weight x o. Uses m and l up. Returns LSE, in the lanes of parts alone. The same bits on every run.
 template <int kRegisters>
-__device__ __forceinline__ float part_weights(MergeKind merge, float scale, float (&m)[kRegisters],
+__device__ __forceinline__ float part_weights(MergeKind merge, int parts, float scale, float (&m)[kRegisters],
                                               float (&l)[kRegisters], float (&weight)[kRegisters]) {
   const int lane = threadIdx.x % 32;
   const float factor = scale * kLog2e;
@@ -46,6 +46,7 @@ __device__ __forceinline__ float part_weights(MergeKind merge, float scale, floa
     for (int j = 0; j < kRegisters; ++j) weight[j] = 1;
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
+      if (distance >= parts) break;
       const bool is_right = (lane & distance) != 0;
 #pragma unroll
       for (int j = 0; j < kRegisters; ++j) {

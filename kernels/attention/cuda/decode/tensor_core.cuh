@@ -64,8 +64,7 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads) decode_tile_
   const Stream stream(p, batch, part, kWarpKeys);
   const std::uint32_t ring = base + warp * C::kRingBytes;
   const std::uint32_t queries = base + C::kWarps * C::kRingBytes;
-  // Other row blocks read the same keys.
-  const ptx::L2Policy policy = row_blocks == 1 ? ptx::L2Policy::evict_first : ptx::L2Policy::evict_normal;
+  const ptx::L2Policy policy = p.pass_l2 ? ptx::L2Policy::evict_first : ptx::L2Policy::evict_normal;
   const T* const k = static_cast<const T*>(p.k) + kv_head * p.head_stride;
   const T* const v = static_cast<const T*>(p.v) + kv_head * p.head_stride;
 
@@ -74,23 +73,41 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads) decode_tile_
   const auto key_of = [&](int i) { return stream.key(warp + i * C::kWarps, kWarpKeys); };
   // The page of the group that is copied next is looked up one group ahead.
   std::int64_t next_page = groups > 0 ? page_base(p, batch, key_of(0)) : 0;
+  // Whole groups of dense rows, the usual ones: a lane has one chunk of every kRowsACopy-th row, so that all but the
+  // group's own start is known beforehand.
+  constexpr int kRowsACopy = 32 / C::kChunks;
+  static_assert(C::kChunks <= 32);
+  const bool dense = p.row_stride == kD && p.head_dim == kD;
+  const int lane_start = lane / C::kChunks * kD + lane % C::kChunks * 8;  // elements
   const auto copy_group = [&](int i) {
     if (i < groups) {
       const int key0 = key_of(i);
       const std::int64_t page = next_page;
       if (i + 1 < groups) next_page = page_base(p, batch, key_of(i + 1));
-      const std::int64_t start = page + row_in_page(p, key0) * p.row_stride;
       const std::uint32_t slot = ring + i % C::kStages * 2 * C::kTileBytes;
+      if (dense && key0 + kWarpKeys <= stream.length) {
+        const std::int64_t start = page + row_in_page(p, key0) * kD + lane_start;
+        const T* const from_k = k + start;
+        const T* const from_v = v + start;
 #pragma unroll
-      for (int j = 0; j < kWarpKeys * C::kChunks / 32; ++j) {
-        const int index = j * 32 + lane;
-        const int row = index / C::kChunks;
-        const int chunk = index % C::kChunks;
-        const bool there = key0 + row < stream.length && chunk * 8 < p.head_dim;
-        const std::int64_t at = there ? start + row * p.row_stride + chunk * 8 : start;
-        const std::uint32_t to = slot + swizzled<C::kChunks>(row, chunk);
-        ptx::cp_async_16(to, k + at, there ? 16 : 0, policy);
-        ptx::cp_async_16(to + C::kTileBytes, v + at, there ? 16 : 0, policy);
+        for (int j = 0; j < kWarpKeys / kRowsACopy; ++j) {
+          const std::uint32_t to = slot + swizzled<C::kChunks>(j * kRowsACopy + lane / C::kChunks, lane % C::kChunks);
+          ptx::cp_async_16(to, from_k + j * kRowsACopy * kD, 16, policy);
+          ptx::cp_async_16(to + C::kTileBytes, from_v + j * kRowsACopy * kD, 16, policy);
+        }
+      } else {
+        const std::int64_t start = page + row_in_page(p, key0) * p.row_stride;
+#pragma unroll 4
+        for (int j = 0; j < kWarpKeys * C::kChunks / 32; ++j) {
+          const int index = j * 32 + lane;
+          const int row = index / C::kChunks;
+          const int chunk = index % C::kChunks;
+          const bool there = key0 + row < stream.length && chunk * 8 < p.head_dim;
+          const std::int64_t at = there ? start + row * p.row_stride + chunk * 8 : start;
+          const std::uint32_t to = slot + swizzled<C::kChunks>(row, chunk);
+          ptx::cp_async_16(to, k + at, there ? 16 : 0, policy);
+          ptx::cp_async_16(to + C::kTileBytes, v + at, there ? 16 : 0, policy);
+        }
       }
     }
     ptx::cp_async_commit();  // an empty group, too: the count of groups is what is waited for
@@ -146,6 +163,7 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads) decode_tile_
       limit[tile][half] = limit_of(p, stream.length, min(first_row + tile * 16 + half * 8 + quad_row, p.rows - 1));
     }
   }
+  const bool upper = p.rows - first_row > 8;
   const int seen_by_all = limit_of(p, stream.length, first_row);
 
   for (int i = 0; i < groups; ++i) {
@@ -156,6 +174,7 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads) decode_tile_
     const std::uint32_t values = keys + C::kTileBytes;
 
     float s[kTiles][2][4] = {};
+    float odd[2][4] = {};  // with one tile every other step has sums of its own: half as many wait for each other
 #pragma unroll
     for (int step = 0; step < kD / 16; ++step) {
       std::uint32_t b[4];
@@ -163,14 +182,22 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads) decode_tile_
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         if constexpr (kQueriesInRegisters) {
-          ptx::mma_m16n8k16<T>(s[tile][0], q[step], b[0], b[1]);
-          ptx::mma_m16n8k16<T>(s[tile][1], q[step], b[2], b[3]);
+          ptx::mma_m16n8k16<T>(step % 2 == 0 ? s[tile][0] : odd[0], q[step], b[0], b[1]);
+          ptx::mma_m16n8k16<T>(step % 2 == 0 ? s[tile][1] : odd[1], q[step], b[2], b[3]);
         } else {
           std::uint32_t a[4];
           query_fragment(tile, step, a);
           ptx::mma_m16n8k16<T>(s[tile][0], a, b[0], b[1]);
           ptx::mma_m16n8k16<T>(s[tile][1], a, b[2], b[3]);
         }
+      }
+    }
+
+    if constexpr (kQueriesInRegisters) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) s[0][n][j] += odd[n][j];
       }
     }
 
@@ -193,6 +220,10 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads) decode_tile_
     for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
+        if (kTiles == 1 && half == 1 && !upper) {  // none of the tile's last eight rows is there
+          probabilities[tile][1] = probabilities[tile][3] = 0;
+          continue;
+        }
         float top = fmaxf(fmaxf(s[tile][0][2 * half], s[tile][0][2 * half + 1]),
                           fmaxf(s[tile][1][2 * half], s[tile][1][2 * half + 1]));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
@@ -270,7 +301,7 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads) decode_tile_
     }
   }
   __syncthreads();
-  join_warps<C::kWarps, C::kThreads>(p, block, joined);
+  join_warps<kD, C::kWarps, C::kThreads>(p, block, joined);
   if (p.join == Join::cluster) {
     merge_in_cluster<C::kWarps>(p, block, joined);
   } else if (p.join == Join::last_block) {

@@ -61,6 +61,7 @@ class AutoCommunicator final : public Communicator {
       table_ = *options.table;
     } else {
       measure(*context.control, options.measure_up_to);
+      measured_ = true;
     }
     // One table for all, whatever each was given.
     table_ = AutoTable::parse(broadcast_bytes(*context.control, 0, table_.text()));
@@ -74,6 +75,9 @@ class AutoCommunicator final : public Communicator {
   }
   [[nodiscard]] const AutoTable& table() const noexcept {
     return table_;
+  }
+  [[nodiscard]] bool measured() const noexcept {
+    return measured_;
   }
 
  protected:
@@ -108,6 +112,7 @@ class AutoCommunicator final : public Communicator {
   Device device_;
   std::unique_ptr<Communicator> p2p_, nccl_;
   AutoTable table_;
+  bool measured_ = false;
 };
 
 /// Times both on the stream, in turn, each sample behind a barrier of the GPUs.
@@ -210,6 +215,31 @@ void AutoCommunicator::measure(Communicator& control, std::size_t up_to) {
   }
 }
 
+/// The table in rank 0's file, on all ranks; none where there is no such file yet, or nothing in it. Throws DeviceError
+/// on all of them alike.
+std::optional<AutoTable> read_table(Communicator& control, const std::string& path) {
+  std::string words;  // what is wrong with it, or a line's end and the table
+  if (control.rank() == 0) {
+    const bool writable = static_cast<bool>(std::ofstream(path, std::ios::app));
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    words.push_back('\n');
+    words.append(text.str());
+    try {
+      (void)AutoTable::parse(words);
+    } catch (const std::invalid_argument& error) {
+      words = error.what();
+    }
+    if (!file.is_open() || (words == "\n" && !writable))
+      words = file.is_open() ? "cannot be written" : "can be neither read nor written";
+  }
+  words = broadcast_bytes(control, 0, words);
+  if (words.empty() || words.front() != '\n') throw DeviceError(path + ": " + words, false);
+  if (words.size() == 1) return std::nullopt;
+  return AutoTable::parse(words);
+}
+
 class AutoBackend final : public Backend {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "auto"; }
@@ -229,18 +259,18 @@ class AutoBackend final : public Backend {
   [[nodiscard]] std::unique_ptr<Communicator> create(const RankContext& context) const override {
     AutoOptions options;
     options.timeout_s = context.options.timeout_s;
-    if (!context.options.auto_table.empty()) {
-      std::ifstream file(context.options.auto_table);
-      std::stringstream text;
-      text << file.rdbuf();
-      if (!file) throw DeviceError(context.options.auto_table + ": cannot be read", false);
-      try {
-        options.table = AutoTable::parse(text.str());
-      } catch (const std::invalid_argument& error) {
-        throw DeviceError(context.options.auto_table + ": " + error.what(), false);
-      }
+    const std::string& path = context.options.auto_table;
+    if (path.empty()) return make_auto(context, options);
+    options.table = read_table(*context.control, path);
+    std::unique_ptr<Communicator> group = make_auto(context, options);
+    if (!options.table && context.rank == 0 && dynamic_cast<const AutoCommunicator&>(*group).measured()) {
+      std::ofstream file(path);
+      file << "# Where auto changes between p2p and nccl, in bytes: as measured between " << context.world_size
+           << " ranks.\n"
+           << table_of(*group).text() << std::flush;
+      if (!file) throw DeviceError(path + ": cannot be written", false);
     }
-    return make_auto(context, options);
+    return group;
   }
   [[nodiscard]] std::optional<double> measure_link_gbps(const RankContext& context,
                                                         Communicator& group) const override {

@@ -21,10 +21,12 @@ struct GroupShape {
 
 /// What users may ask of a backend. Each takes what concerns it.
 struct BackendOptions {
-  double timeout_s = 30;   ///< longest that a rank waits in a collective where the library can be told
-  int threads = 0;         ///< shm: threads of a rank that move data; 0: the cores divided by the ranks
-  std::string interface;   ///< gloo: name of a network interface, or an address of this host; empty: chosen
-  std::string auto_table;  ///< auto: file of the sizes at which it changes over; empty: measured when the group forms
+  double timeout_s = 30;  ///< longest that a rank waits in a collective where the library can be told
+  int threads = 0;        ///< shm: threads of a rank that move data; 0: the cores divided by the ranks
+  std::string interface;  ///< gloo: name of a network interface, or an address of this host; empty: chosen
+  /// auto: file, on rank 0's host, of the sizes at which it changes over. Without one, or without such a file, measured
+  /// when the group forms; written there.
+  std::string auto_table;
 };
 
 /// A rank that is to become part of a group. Borrowed: lives until Backend::create() has returned, `control` longer

@@ -2,9 +2,12 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <map>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -539,6 +542,45 @@ TEST(AutoGpu, MeasuresOneTableForAllRanks) {
     require(AutoTable::parse(all[0]).text() == all[0], "the table reads back");
     check_streams(*communicator, context);
   });
+  EXPECT_TRUE(report.ok()) << report.reason;
+}
+
+TEST(AutoGpu, ATableIsWrittenWhereThereIsNone) {
+  WM_NEED_GPUS(2);
+  const std::string path = testing::TempDir() + "auto_table_" + std::to_string(getpid()) + ".txt";
+  const LaunchReport report = launch_on_gpus(2, [&](const RankContext& given) {
+    RankContext context = given;
+    context.options.auto_table = path;
+    const std::string measured = table_of(*auto_backend().create(context)).text();
+    context.control->barrier();
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    require(AutoTable::parse(text.str()).text() == measured, "the file: " + text.str());
+    require(table_of(*auto_backend().create(context)).text() == measured, "read back");
+  });
+  std::remove(path.c_str());
+  EXPECT_TRUE(report.ok()) << report.reason;
+}
+
+TEST(AutoGpu, ATableThatCannotBeUsedIsRefusedOnEveryRank) {
+  WM_NEED_GPUS(1);
+  const std::string path = testing::TempDir() + "auto_table_" + std::to_string(getpid()) + ".txt";
+  std::ofstream(path) << "all_reduce gloo\n";
+  const LaunchReport report = launch_on_gpus(2, [&](const RankContext& given) {
+    RankContext context = given;
+    for (const auto& [file, words] : {std::pair<std::string, std::string>{path, "accepted are p2p and nccl"},
+                                      {"/nowhere/table", "can be neither read nor written"}}) {
+      context.options.auto_table = file;
+      try {
+        (void)auto_backend().create(context);
+        require(false, file);
+      } catch (const DeviceError& error) {
+        require(std::string(error.what()).find(words) != std::string::npos, error.what());
+      }
+    }
+  });
+  std::remove(path.c_str());
   EXPECT_TRUE(report.ok()) << report.reason;
 }
 

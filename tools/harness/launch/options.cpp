@@ -44,7 +44,9 @@ void add_group_options(OptionTable& table) {
   interface.default_note = "the loopback on one host, else the one that reaches rank 0";
   add(interface);
   OptionSpec auto_table = option("--auto-table", "FILE", "", "a file as auto writes it",
-                                 "auto: sizes at which it changes between p2p and nccl.", "--auto-table sizes.txt");
+                                 "auto: sizes at which it changes between p2p and nccl. Measured and written there if "
+                                 "there is no such file yet.",
+                                 "--auto-table sizes.txt");
   auto_table.default_note = "measured when the ranks start";
   add(auto_table);
 }

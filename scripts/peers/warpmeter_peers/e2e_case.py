@@ -65,13 +65,17 @@ class _Run:
         tokens, targets = (torch.randint(c.model.vocab, (c.batch, c.context), device=settings.device)
                            for _ in range(2))
         self._figures["parameters"] = sum(p.numel() for p in model.parameters())
-        compiled = c.structure == "pytorch_compiled"
+        compiled = c.structure != "pytorch_eager"
         call = model
         if compiled:
             import torch._dynamo
 
             torch._dynamo.reset()
-            call = torch.compile(model, dynamic=False)
+            if c.structure == "pytorch_compiled":
+                call = torch.compile(model, dynamic=False)
+            else:
+                for part in (*model.layers, model.ln_final):
+                    part.compile(dynamic=False)
         kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
         device = "cuda" if settings.is_cuda else "cpu"
 

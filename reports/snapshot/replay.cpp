@@ -110,10 +110,9 @@ class Builder {
     allocation.size = rounded(event.size);
     allocation.begin = begin;
     allocation.end = allocation.done = Allocation::kNever;
-    if (begin != Allocation::kBefore) {
-      allocation.stack = event.stack;  // a free's stack is that of who gave the block back
-      allocation.more = event.more;
-    }
+    // A free's stack is that of who gave the block back; its category is the block's.
+    if (begin != Allocation::kBefore) allocation.stack = event.stack;
+    allocation.more = event.more;
     out_.allocations.push_back(allocation);
     out_.of_event[of] = static_cast<std::uint32_t>(out_.allocations.size() - 1);
     return out_.of_event[of];

@@ -26,7 +26,7 @@ struct Allocation {
   std::uint32_t end = 0;    ///< event that gave it back (free_requested); kNever: still out at the end
   std::uint32_t done = 0;   ///< event that made it free (free_completed), or kNever
   StackId stack = 0;
-  FieldsId more = 0;  ///< of the event that handed it out
+  FieldsId more = 0;  ///< of the event that handed it out; where the trace has none, of the one that gave it back
 
   static constexpr std::uint32_t kBefore = std::numeric_limits<std::uint32_t>::max();
   static constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max();

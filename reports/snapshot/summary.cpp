@@ -179,11 +179,23 @@ class DeviceSummarizer {
       count.push_back(count.back() + (begins ? 1 : 0));
       bytes.push_back(bytes.back() + (begins ? replay_.allocations[which].size : 0));
     }
-    std::unordered_map<TextId, std::size_t> places;
+    // By name and what it lies within: a layer's forward is not its backward.
+    std::unordered_map<std::uint64_t, std::size_t> places;
+    std::vector<std::size_t> within;  // the open ones' places, outermost first
     std::uint32_t depth = 0;
     for (const Phase& phase : found) {
-      const auto [place, added] = places.try_emplace(phase.name, out_.phases.size());
-      if (added) out_.phases.emplace_back().name = snapshot_.text(phase.name);
+      within.resize(std::min<std::size_t>(within.size(), phase.depth));
+      const std::uint64_t outer = within.empty() ? 0 : within.back() + 1;
+      const auto [place, added] = places.try_emplace(outer << 32 | phase.name, out_.phases.size());
+      if (added) {
+        constexpr std::size_t kReadable = 256;  // nobody reads on, and a hostile file must not make names of names
+        std::string name(snapshot_.text(phase.name));
+        if (!within.empty() && out_.phases[within.back()].name.size() <= kReadable) {
+          name.insert(0, out_.phases[within.back()].name + " / ");
+        }
+        out_.phases.emplace_back().name = std::move(name);
+      }
+      within.push_back(place->second);
       PhaseFigures& figures = out_.phases[place->second];
       ++figures.count;
       const std::uint64_t at_begin = before_event(phase.begin).allocated;
@@ -197,7 +209,7 @@ class DeviceSummarizer {
                                                   static_cast<std::uint64_t>(phase.begin_us));
       const bool covers = out_.peak_event && phase.begin <= *out_.peak_event && *out_.peak_event < phase.end;
       if (covers && (out_.peak_phase.empty() || phase.depth >= depth)) {
-        out_.peak_phase = snapshot_.text(phase.name);
+        out_.peak_phase = figures.name;
         depth = phase.depth;
       }
     }

@@ -30,9 +30,9 @@ struct NamedAllocation {
   std::optional<std::uint32_t> end;    ///< event; none: still there
 };
 
-/// A named phase, all its instances together.
+/// A named phase, all its instances within the same others together.
 struct PhaseFigures {
-  std::string name;
+  std::string name;  ///< "BWD_STEP / LAYER_0"
   std::uint64_t count = 0;
   std::uint64_t peak = 0;             ///< most allocated during any of them
   std::int64_t net = 0;               ///< allocated at their ends less at their beginnings
@@ -49,7 +49,7 @@ struct DeviceSummary {
   std::uint64_t reserved_peak = 0;
   std::optional<std::uint32_t> peak_event;   ///< none: the trace begins at its peak, or there is none
   std::optional<std::int64_t> peak_time_us;  ///< from the trace's first event
-  std::string peak_phase;                    ///< the innermost that covers it
+  std::string peak_phase;                    ///< the innermost that covers it, as phases have it
   std::uint64_t peak_blocks = 0;
 
   // Live at the peak, the most bytes first.

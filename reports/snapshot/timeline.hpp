@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
 #include <string>
 
@@ -11,7 +12,9 @@ namespace warpmeter::reports::snapshot {
 /// phases along the axis, the allocation under the pointer with its stack, zoom and pan, and tables of the peak beside.
 void write_timeline_page(const Snapshot& snapshot, const std::string& title, std::ostream& out);
 
-/// The same picture of the first device that has a trace, without the interaction.
-void write_timeline_svg(const Snapshot& snapshot, const std::string& title, std::ostream& out);
+/// The same picture of the first device that has a trace, without the interaction. The axis goes up to `scale_to` bytes
+/// at least, so that several pictures can be held side by side.
+void write_timeline_svg(const Snapshot& snapshot, const std::string& title, std::ostream& out,
+                        std::uint64_t scale_to = 0);
 
 }  // namespace warpmeter::reports::snapshot

@@ -64,8 +64,13 @@ std::string size_text(double bytes) {
 
 class Picture {
  public:
-  Picture(const Snapshot& snapshot, std::size_t device, std::ostream& out)
-      : snapshot_(snapshot), device_(device), labels_(snapshot), levels_(replay(snapshot, device)), out_(out) {}
+  Picture(const Snapshot& snapshot, std::size_t device, std::ostream& out, std::uint64_t scale_to)
+      : snapshot_(snapshot),
+        device_(device),
+        labels_(snapshot),
+        levels_(replay(snapshot, device)),
+        out_(out),
+        scale_to_(static_cast<double>(scale_to)) {}
 
   void run(const std::string& title) {
     gather();
@@ -119,7 +124,7 @@ class Picture {
                            static_cast<double>(level_at(columns_[x]).reserved)});
       reserved_.push_back(static_cast<double>(level_at(columns_[x]).reserved));
     }
-    largest_ *= 1.04;
+    largest_ = std::max(1.04 * largest_, scale_to_);
     // One walk over the events, stopping at each column.
     const auto& categories = labels_.categories();
     std::vector<double> now(categories.size(), 0);
@@ -269,6 +274,7 @@ class Picture {
   Labels labels_;
   Replay levels_;
   std::ostream& out_;
+  double scale_to_;
   std::size_t count_ = 0;
   std::size_t spare_ = 0;
   double largest_ = 1;
@@ -281,12 +287,12 @@ class Picture {
 
 }  // namespace
 
-void write_timeline_svg(const Snapshot& snapshot, const std::string& title, std::ostream& out) {
+void write_timeline_svg(const Snapshot& snapshot, const std::string& title, std::ostream& out, std::uint64_t scale_to) {
   std::size_t device = 0;
   for (std::size_t i = 1; i < snapshot.traces.size(); ++i) {
     if (snapshot.traces[i].size() > snapshot.traces[device].size()) device = i;
   }
-  Picture(snapshot, device, out).run(title);
+  Picture(snapshot, device, out, scale_to).run(title);
 }
 
 }  // namespace warpmeter::reports::snapshot

@@ -184,6 +184,13 @@ void add_timeline_options(OptionTable& table) {
              .example = "--title 'large, context 256'",
              .group = "Output",
              .default_note = "the file's name"});
+  table.add({.name = "--scale-to",
+             .metavar = "SIZE",
+             .accepted = "a size: bytes, or KiB MiB GiB TiB (binary), KB MB GB TB (decimal)",
+             .help = "The picture's (.svg) axis goes up to SIZE at least, so that several can be held side by side.",
+             .example = "--scale-to 18GiB",
+             .group = "Output",
+             .default_note = "what the file has"});
   table.add_examples({"memsnap timeline snapshot.pickle -o page.html", "memsnap timeline snapshot.pickle -o plot.svg"});
 }
 
@@ -198,10 +205,11 @@ int run_timeline(const CommandLine& line) {
   const Snapshot snapshot = reports::snapshot::read_snapshot(file);
   const std::string title =
       line.options.has("--title") ? line.options.text("--title") : file.substr(file.rfind('/') + 1);
+  const std::uint64_t scale_to = line.options.has("--scale-to") ? line.options.size("--scale-to") : 0;
   for (const std::string& path : outputs) {
     std::ostringstream out;
     if (path.ends_with(".svg")) {
-      write_timeline_svg(snapshot, title, out);
+      write_timeline_svg(snapshot, title, out, scale_to);
     } else {
       write_timeline_page(snapshot, title, out);
     }

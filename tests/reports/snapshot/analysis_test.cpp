@@ -292,6 +292,50 @@ TEST(SummaryTest, PeakByCategoryOperationAndLayer) {
   EXPECT_EQ(s.phases[1].net, 4608 - 2560);
 }
 
+TEST(SummaryTest, PhasesWithinDifferentOnesAreApart) {
+  Sample sample;
+  for (std::uint64_t i = 0; i < 4; ++i) sample.event(Action::alloc, 0x1000 * (i + 1), 512);  // at 1 us to 4 us
+  sample.annotate("START", "FWD_STEP", 1)
+      .annotate("START", "LAYER_0", 1)
+      .annotate("END", "LAYER_0", 2)
+      .annotate("END", "FWD_STEP", 3)
+      .annotate("START", "BWD_STEP", 3)
+      .annotate("START", "LAYER_0", 4)
+      .annotate("END", "LAYER_0", 5)
+      .annotate("END", "BWD_STEP", 5);
+  const Summary summary = summarize(sample.done());
+  const DeviceSummary& s = summary.devices.at(0);
+  std::vector<std::pair<std::string, std::uint64_t>> found;
+  for (const PhaseFigures& phase : s.phases) found.emplace_back(phase.name, phase.allocations);
+  EXPECT_EQ(found, (std::vector<std::pair<std::string, std::uint64_t>>{
+                       {"FWD_STEP", 2}, {"FWD_STEP / LAYER_0", 1}, {"BWD_STEP", 2}, {"BWD_STEP / LAYER_0", 1}}));
+  EXPECT_EQ(s.peak_phase, "BWD_STEP / LAYER_0");
+}
+
+TEST(SummaryTest, OperationsOfThisSuiteAreNamedByTheirFrame) {
+  const auto operation = [](std::string_view frames) {
+    Sample sample;
+    const Snapshot snapshot = sample.event(Action::alloc, 0x1000, 512, frames).done();
+    const Labels labels(snapshot);
+    return std::string(labels.text(labels.of(snapshot.traces[0][0].stack).operation));
+  };
+  EXPECT_EQ(operation("q, k, v<QKV_MATMUL<LAYER_0<FWD_STEP"), "QKV_MATMUL");
+  EXPECT_EQ(operation("ATTN_SOFTMAX<ATTENTION<LAYER_0<FWD_STEP"), "ATTN_SOFTMAX");
+  EXPECT_EQ(operation("gradients<LAYER_0<BWD_STEP"), "gradients");
+  EXPECT_EQ(operation("weights<model"), "weights");
+}
+
+TEST(SummaryTest, WhatWasThereBeforeHasTheCategoryOfItsFree) {
+  Sample sample;
+  sample.event(Action::free_requested, 0x1000, 512, "clear", "logits")
+      .event(Action::free_completed, 0x1000, 512, "clear", "logits");
+  const Summary summary = summarize(sample.done());
+  const DeviceSummary& s = summary.devices.at(0);
+  ASSERT_EQ(s.categories.size(), 1U);
+  EXPECT_EQ(s.categories[0].name, "logits");
+  EXPECT_EQ(s.operations.at(0).name, "(no frames)") << "the stack is that of the free";
+}
+
 TEST(SummaryTest, CategoriesOfPyTorchsStacks) {
   const Snapshot snapshot = parse_snapshot(fixture("torch_snapshot_mid.pickle"), "mid");
   const Labels labels(snapshot);

@@ -64,6 +64,18 @@ TEST(TimelineSvg, EmptySnapshotsToo) {
   EXPECT_EQ(count(out.str(), "nan"), 0U);
 }
 
+TEST(TimelineSvg, OneScaleForSeveral) {
+  const auto labels = [](std::uint64_t scale_to) {
+    std::ostringstream out;
+    write_timeline_svg(small(), "one of several", out, scale_to);
+    const std::string svg = out.str();
+    return std::pair(count(svg, ">4 MiB</text>"), count(svg, ">1 MiB</text>"));
+  };
+  EXPECT_EQ(labels(0), std::pair(std::size_t{0}, std::size_t{1})) << "the segment of 2 MiB is the highest";
+  EXPECT_EQ(labels(std::uint64_t{5} << 20), std::pair(std::size_t{1}, std::size_t{1}));
+  EXPECT_EQ(labels(1), labels(0)) << "never less than what there is";
+}
+
 TEST(TraceWriter, CountersPhasesAndOutOfMemory) {
   std::ostringstream out;
   write_trace(small(), out);

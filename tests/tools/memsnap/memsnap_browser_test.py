@@ -91,6 +91,8 @@ class InABrowser(unittest.TestCase):
         cls.folder = pathlib.Path(folder.name)
         recorded = cls.folder / "naive.pickle"
         cls.memsnap("record", "--attention", "--device", "cpu", "--impl", "naive", "--seq-len", "64", "--batch", "2", "-o", recorded)
+        model = cls.folder / "model.pickle"
+        cls.memsnap("record", "--device", "cpu", "--size", "tiny", "--context", "64", "--precision", "bf16", "-o", model)
         big = cls.folder / "large.pickle"
         big.write_bytes(pickle.dumps(large()))
         both = plain.load((FIXTURES / "torch_snapshot_toy.pickle").read_bytes())
@@ -103,7 +105,7 @@ class InABrowser(unittest.TestCase):
         devices.write_bytes(pickle.dumps(both))
         empty = cls.folder / "empty.pickle"
         empty.write_bytes(pickle.dumps({"segments": [], "device_traces": []}))
-        cls.files = {"naive": recorded, "torch": FIXTURES / "torch_snapshot_mid.pickle", "large": big, "devices": devices, "empty": empty}
+        cls.files = {"naive": recorded, "model": model, "torch": FIXTURES / "torch_snapshot_mid.pickle", "large": big, "devices": devices, "empty": empty}
         cls.pages = {}
         for name, path in cls.files.items():
             cls.pages[name] = cls.folder / f"{name}.html"
@@ -150,7 +152,7 @@ class InABrowser(unittest.TestCase):
                         self.assertGreaterEqual(seen["smallest"], 12)
 
     def test_the_peak_table(self):
-        for name in ("naive", "torch", "large"):
+        for name in ("naive", "model", "torch", "large"):
             self.open(name)
             figures = plain.figures(plain.load(self.files[name].read_bytes()))
             peak = self.browser.evaluate("timeline.state.device.total[timeline.state.device.peak]")

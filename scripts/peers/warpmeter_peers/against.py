@@ -7,9 +7,12 @@ from .samples import median
 from .tables import label
 
 PHASES = ("fwd", "bwd")
+SERVING_PHASES = ("decode", "oneshot", "chunked")
+HOW = ("impl", "merge", "deal", "splits", "block", "page_size")  # fields that say how, not what
 MOST_DIFFERENCE = 0.1  # of a ratio between rounds before that is said
 _SHAPE = ("kernel", "dtype", "batch", "rows", "cols", "inner", "kernel_size", "group_size", "num_heads", "num_kv_heads",
-          "head_dim", "seq_len", "kv_len", "causal", "deterministic", "pass")
+          "head_dim", "seq_len", "kv_len", "tokens", "chunk", "projections", "value_range", "causal", "deterministic",
+          "pass")
 
 
 def device_difference(then, now):
@@ -27,15 +30,22 @@ def time_of(row, phase):
 
 def problem_key(row, row_keys):
     """A row's configuration but for how it was computed. A file may have been cut by hand: what is missing is None."""
-    return tuple((key, row.get(key)) for key in row_keys if key != "impl")
+    return tuple((key, row.get(key)) for key in row_keys if key not in HOW)
 
 
 def by_problem(rows, row_keys):
-    """{problem: {impl: row}}, in the rows' order."""
+    """{problem: {impl: row}}, in the rows' order. Of rows that differ in how alone (splits, pages) the first."""
     found = {}
     for row in rows:
-        found.setdefault(problem_key(row, row_keys), {})[row.get("impl")] = row
+        found.setdefault(problem_key(row, row_keys), {}).setdefault(row.get("impl"), row)
     return found
+
+
+def phases_of(rounds):
+    """Those that a table has: of serving where any row has their times, else forward and backward."""
+    rows = [row for of_round in rounds for side in of_round for row in side]
+    serving = tuple(phase for phase in SERVING_PHASES if any(f"{phase}_ms" in row for row in rows))
+    return serving or PHASES
 
 
 def geometric_mean(values):
@@ -51,7 +61,7 @@ def shape_columns(problems):
     for name, other in (("kv_len", "seq_len"), ("num_kv_heads", "num_heads")):
         if name in varying and all(problem.get(name) == problem.get(other) for problem in problems):
             varying.remove(name)
-    return varying or ["seq_len" if "seq_len" in problems[0] else "kernel"]
+    return varying or [next((name for name in ("seq_len", "kv_len") if name in problems[0]), "kernel")]
 
 
 def common_text(problems, varying):
@@ -81,7 +91,7 @@ class Pair:
     over the other's."""
 
     def __init__(self, ours, theirs, rounds, row_keys):
-        self.ours, self.theirs, self.rounds = ours, theirs, len(rounds)
+        self.ours, self.theirs, self.rounds, self.phases = ours, theirs, len(rounds), phases_of(rounds)
         self._times = {}  # (phase, side, problem): one time a round, None where there is none
         self._status = {}
         problems = {}
@@ -90,7 +100,7 @@ class Pair:
             for problem, found in found_theirs.items():
                 if theirs in found and ours in found_ours.get(problem, {}):
                     problems[problem] = True
-            for phase in PHASES:
+            for phase in self.phases:
                 for side, impl, found in (("ours", ours, found_ours), ("theirs", theirs, found_theirs)):
                     for problem, rows in found.items():
                         at = self._times.setdefault((phase, side, problem), [])
@@ -98,7 +108,8 @@ class Pair:
                         if impl in rows:
                             self._status[side, problem] = rows[impl].get("status")
         self.problems = [problem for problem in problems
-                         if any(self.time(phase, side, problem) for phase in PHASES for side in ("ours", "theirs"))]
+                         if any(self.time(phase, side, problem) for phase in self.phases
+                                for side in ("ours", "theirs"))]
 
     def time(self, phase, side, problem):
         times = sorted(filter(None, self._times.get((phase, side, problem), [])))
@@ -123,7 +134,7 @@ class Pair:
     def disagreements(self):
         """(how many ratios differ between the rounds by more than MOST_DIFFERENCE, of how many)."""
         apart = of = 0
-        for phase in PHASES:
+        for phase in self.phases:
             for problem in self.problems:
                 found = list(filter(None, (self.ratio(phase, problem, index) for index in range(self.rounds))))
                 of += len(found) > 1
@@ -136,7 +147,7 @@ class Pair:
         header = list(varying)
         cells = [[cell(dict(problem).get(name)) for name in varying] for problem in self.problems]
         numeric = [all(is_number(dict(problem).get(name)) for problem in self.problems) for name in varying]
-        for phase in PHASES:
+        for phase in self.phases:
             if not self.ratios(phase):
                 continue
             header += [f"{phase} {self.ours}, ms", f"{phase} {self.theirs}, ms", f"{phase} ratio"]
@@ -163,20 +174,22 @@ def ratio_text(rounds, row_keys, pairs=None):
     """Markdown: a table for each pair with both sides' times and PyTorch's over the other's, then geometric means.
     rounds: [(our rows, their rows), ...]; pairs: [(our impl, their impl), ...], all when not given."""
     measured = [Pair(ours, theirs, rounds, row_keys) for ours, theirs in pairs or all_pairs(rounds)]
-    measured = [pair for pair in measured if any(pair.ratios(phase) for phase in PHASES)]
+    phases = phases_of(rounds)
+    measured = [pair for pair in measured if any(pair.ratios(phase) for phase in phases)]
     if not measured:
         return "No row of the two sides has the same configuration and a time in both: no ratios.\n"
     blocks = ["\n".join(pair.lines()) for pair in measured]
     means = []
     for pair in measured:
         line = [pair.theirs, pair.ours]
-        for phase in PHASES:
+        for phase in phases:
             found = pair.ratios(phase)
             line += [ratio(geometric_mean(found)), ratio(min(found, default=None)), str(len(found))]
         means.append(line)
     peer = "PyTorch" if all(str(pair.theirs).startswith("pytorch") for pair in measured) else "Peer"
-    header = [peer, "over"] + [f"{phase} {what}" for phase in PHASES for what in ("mean", "least", "rows")]
-    blocks.append("\n".join(["### Geometric means", ""] + table(header, means, [False, False] + [True] * 6)))
+    header = [peer, "over"] + [f"{phase} {what}" for phase in phases for what in ("mean", "least", "rows")]
+    numeric = [False, False] + [True] * 3 * len(phases)
+    blocks.append("\n".join(["### Geometric means", ""] + table(header, means, numeric)))
     apart, of = (sum(counts) for counts in zip(*(pair.disagreements() for pair in measured)))
     if apart:
         blocks.append(f"{apart} of {of} ratios differ by more than {MOST_DIFFERENCE:.0%} between the rounds: the "

@@ -28,7 +28,8 @@ Usage: side_by_side [--impl NAMES] [--peer-impl NAMES] [--folder DIR] [options o
   --show             print the ratios of what is in --folder; measure nothing
   --threads N        CPU threads of both sides
   --tool PROGRAM     attn_bench to run (scripts/run attn_bench)
-  --peer PROGRAM     peer to run (scripts/peers/pytorch_attention, with this Python)
+  --peer PROGRAM     peer to run (scripts/peers/pytorch_attention, for --mode decode and prefill
+                     scripts/peers/pytorch_serving; with this Python)
   --help             print this text
 
 All other options go to both: --preset, --dtype, --seq-len, --steps, --device, ...
@@ -40,6 +41,7 @@ script or of one of the two; 3 when PyTorch is missing; 130 after Ctrl-C.
 Examples:
   side_by_side --preset notes --impl naive,fused,flash --peer-impl pytorch_eager,pytorch_compiled,pytorch_sdpa_efficient
   side_by_side --preset fa_grid --impl flash --peer-impl pytorch_sdpa_cudnn --max-time 0.5
+  side_by_side --mode decode --preset decode_grid --impl flash_decode --peer-impl pytorch_sdpa_cudnn
 """
 
 
@@ -87,11 +89,23 @@ def main(arguments):
     return max(status, _print(options, folder))
 
 
+def _mode(rest):
+    """The last --mode of a command line, or ""."""
+    mode = ""
+    for word, following in zip(rest, [*rest[1:], ""]):
+        if word == "--mode":
+            mode = following
+        elif word.startswith("--mode="):
+            mode = word.partition("=")[2]
+    return mode
+
+
 def _commands(options, rest):
     """What is run for each side, without its output file."""
     tool = [options.tool] if options.tool else [str(ROOT / "scripts" / "run"), "attn_bench"]
     # This Python has found its way here, so it is the one that may have torch.
-    peer = [options.peer] if options.peer else [sys.executable, str(ROOT / "scripts" / "peers" / "pytorch_attention")]
+    name = "pytorch_serving" if _mode(rest) in ("decode", "prefill") else "pytorch_attention"
+    peer = [options.peer] if options.peer else [sys.executable, str(ROOT / "scripts" / "peers" / name)]
     ours = tool + (["--impl", options.impl] if options.impl else []) + rest
     theirs = peer + (["--impl", options.peer_impl] if options.peer_impl else []) + rest
     return {"ours": ours, "pytorch": theirs}

@@ -117,8 +117,8 @@ def add_options(table):
                 "--tokens": "1", "--heads": "8", "--d-model": "512", "--kv-len": "1024,4096,16384,32768"}),
         Preset("decode_grid", "what servers decode: bf16, 32 heads of 128 and 8 key/value heads, batch 1, 16 and 64, "
                "1k to 32k tokens", {"--mode": "decode", "--impl": "pytorch_sdpa_cudnn,pytorch_sdpa_flash",
-                                    "--dtype": "bf16", "--batch": "1,16,64", "--tokens": "1", "--heads": "32", "--kv-heads": "8",
-                              "--d-model": "4096", "--kv-len": "1024,4096,16384,32768"}),
+                                    "--dtype": "bf16", "--batch": "1,16,64", "--tokens": "1", "--heads": "32",
+                                    "--kv-heads": "8", "--d-model": "4096", "--kv-len": "1024,4096,16384,32768"}),
         Preset("prefill", "a prompt of 512 to 8192 tokens at once and in chunks, d_model 1024, 16 heads",
                {"--mode": "prefill", "--impl": "pytorch_sdpa_flash", "--dtype": "fp32", "--batch": "1", "--heads": "16",
                 "--d-model": "1024", "--seq-len": "512,2048,8192", "--chunk": "128,512,2048"}))

@@ -112,7 +112,8 @@ class InPyTorch(unittest.TestCase):
 
     def test_decoding(self):
         rows = self.check("--mode", "decode", "--impl", "pytorch_eager,pytorch_sdpa_flash", "--kv-len", "300",
-                          "--tokens", "1,4", "--heads", "4", "--kv-heads", "2", "--d-model", "128", "--dtype", "fp32,bf16")
+                          "--tokens", "1,4", "--heads", "4", "--kv-heads", "2", "--d-model", "128", "--dtype",
+                          "fp32,bf16")
         self.assertEqual([row["status"] for row in rows], ["ok"] * 8, rows)
         for row in rows:
             self.assertLess(row["max_rel_error"], 1e-5 if row["dtype"] == "fp32" else 2e-2)

@@ -1,9 +1,0 @@
-#include "kernels/attention/cuda/flash_sm80/instantiations.hpp"
-#include "kernels/attention/cuda/flash_sm80/tf32_config.cuh"
-
-namespace warpmeter::attention::flash_sm80 {
-
-const BackwardKernel kBackwardFp32D128 = make_tf32_backward_kernel<float, true, 128>("flash_sm80_d128_fp32");
-const BackwardKernel kBackwardFp32D256 = make_tf32_backward_kernel<float, true, 256>("flash_sm80_d256_fp32");
-
-}  // namespace warpmeter::attention::flash_sm80

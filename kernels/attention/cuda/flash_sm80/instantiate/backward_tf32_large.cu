@@ -1,9 +1,0 @@
-#include "kernels/attention/cuda/flash_sm80/instantiations.hpp"
-#include "kernels/attention/cuda/flash_sm80/tf32_config.cuh"
-
-namespace warpmeter::attention::flash_sm80 {
-
-const BackwardKernel kBackwardTf32D128 = make_tf32_backward_kernel<float, false, 128>("flash_sm80_d128_tf32");
-const BackwardKernel kBackwardTf32D256 = make_tf32_backward_kernel<float, false, 256>("flash_sm80_d256_tf32");
-
-}  // namespace warpmeter::attention::flash_sm80

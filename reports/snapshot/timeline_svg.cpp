@@ -190,7 +190,7 @@ class Picture {
     }
   }
 
-  /// A step line over the columns, without the points that change nothing.
+  /// A step line over the columns, without the points that change nothing that is seen.
   template <class Value>
   void steps(Value&& value, bool backwards) {
     const auto x_of = [](std::size_t x) { return kLeft + static_cast<double>(x); };
@@ -198,7 +198,8 @@ class Picture {
     std::vector<std::array<double, 3>> runs;  // from, to, y
     while (x < kColumns) {
       std::size_t end = x + 1;
-      while (end < kColumns && value(end) == value(x)) ++end;
+      const std::string y = number(y_of(value(x)));
+      while (end < kColumns && (value(end) == value(x) || number(y_of(value(end))) == y)) ++end;
       runs.push_back({x_of(x), x_of(end), y_of(value(x))});
       x = end;
     }

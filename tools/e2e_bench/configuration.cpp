@@ -5,6 +5,7 @@
 
 #include "kernels/transformer/graph.hpp"
 #include "tools/e2e_bench/presets.hpp"
+#include "tools/e2e_bench/toy_amp.hpp"
 #include "tools/model_options/options.hpp"
 
 namespace warpmeter::e2e_bench {
@@ -43,7 +44,7 @@ std::string Configuration::mode_text() const {
 void add_options(OptionTable& table) {
   for (OptionSpec& spec : model_options::model_option_specs()) {
     const bool size = spec.name == "--size";
-    if (size) spec.accepted += "; toy_mlp with --data-parallel";
+    if (size) spec.accepted += "; toy_mlp with --data-parallel, toy_amp with --dtypes";
     table.add(std::move(spec));
     if (!size) continue;
     table.add(row_option(
@@ -119,10 +120,12 @@ std::vector<Configuration> expand(const OptionTable& table, const harness::Setti
   double learning_rate = base.train_steps != 0 ? 0.01 : 0.001;
   if (table.has("--learning-rate")) learning_rate = table.number("--learning-rate", 0, 1);
 
+  constexpr std::string_view kMore[] = {kToyAmp};
   std::vector<Configuration> configurations;
-  for (ModelSetup& setup : model_options::expand_models(table)) {
+  for (ModelSetup& setup : model_options::expand_models(table, kMore)) {
     Configuration& c = configurations.emplace_back(base);
     static_cast<ModelSetup&>(c) = std::move(setup);
+    if (c.size == kToyAmp && !table.flag("--dtypes")) throw table.error("--size", "nothing runs the toy");
     c.learning_rate = learning_rate;
     const bool graph = table.given("--graph") ? table.flag("--graph") : c.structure == Structure::fused;
     c.graph = graph && transformer::Graph::supported(settings.device);
@@ -149,11 +152,13 @@ reports::Object describe(const Configuration& c) {
   object.set("mode", c.mode_text());
   object.set("batch", c.batch);
   object.set("context", c.context);
-  object.set("d_model", c.model.d_model);
-  object.set("d_ff", c.model.d_ff);
-  object.set("num_layers", c.model.layers);
-  object.set("num_heads", c.model.heads);
-  object.set("vocab", c.model.vocab);
+  const bool toy = c.size == kToyAmp;  // which has none of these
+  const auto dimension = [&](std::int64_t value) { return toy ? reports::Value() : reports::Value(value); };
+  object.set("d_model", dimension(c.model.d_model));
+  object.set("d_ff", dimension(c.model.d_ff));
+  object.set("num_layers", dimension(c.model.layers));
+  object.set("num_heads", dimension(c.model.heads));
+  object.set("vocab", dimension(c.model.vocab));
   if (c.train_steps != 0) object.set("train_steps", c.train_steps);
   return object;
 }
@@ -181,6 +186,7 @@ std::vector<std::pair<std::string, std::string>> option_values(const Configurati
 }
 
 std::optional<std::string> unsupported(const Configuration& c, Device device) {
+  if (c.size == kToyAmp) return std::nullopt;  // nothing runs it
   return model_options::unsupported(c, device, c.modes.training());
 }
 

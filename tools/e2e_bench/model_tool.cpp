@@ -10,6 +10,7 @@
 #include "tools/e2e_bench/data_parallel_case.hpp"
 #include "tools/e2e_bench/model_case.hpp"
 #include "tools/e2e_bench/operations.hpp"
+#include "tools/e2e_bench/toy_amp.hpp"
 #include "tools/e2e_bench/training_case.hpp"
 #include "tools/harness/launch/options.hpp"
 
@@ -96,6 +97,8 @@ std::vector<std::unique_ptr<harness::Case>> ModelTool::cases(const harness::Opti
       rows.push_back(std::make_unique<TrainingCase>(std::move(configuration), settings.device));
     } else if (rows_ == Rows::phases) {
       rows.push_back(std::make_unique<ModelCase>(std::move(configuration), settings.device));
+    } else if (configuration.size == kToyAmp) {
+      rows = toy_type_cases(configuration, settings.device, only);
     } else if (configuration.implementation(settings.device) == nullptr) {
       rows.push_back(unsupported_operation(configuration, settings.device));
     } else {

@@ -4,6 +4,7 @@
 
 #include "kernels/runtime/check.hpp"
 #include "tools/e2e_bench/model_case.hpp"
+#include "tools/e2e_bench/toy_amp.hpp"
 #include "tools/harness/sampler.hpp"
 
 namespace warpmeter::e2e_bench {
@@ -409,6 +410,16 @@ std::vector<std::unique_ptr<harness::Case>> type_cases(const Configuration& c, D
   add("stored", "losses and their mean", DType::fp32);
   for (const OperationSum& operation : planned_operations(c, device, "train_step")) {
     add("train_step", operation.name, operation.result);
+  }
+  return cases;
+}
+
+std::vector<std::unique_ptr<harness::Case>> toy_type_cases(const Configuration& c, Device device,
+                                                           const std::vector<std::string>& only) {
+  std::vector<std::unique_ptr<harness::Case>> cases;
+  for (const ToyValue& value : toy_amp_values(c.precision)) {
+    if (!wanted(only, value.name)) continue;
+    cases.push_back(std::make_unique<TypeCase>(c, device, value.phase, value.name, value.type));
   }
   return cases;
 }

@@ -88,5 +88,9 @@ class OperationTimer : public transformer::OperationSink, public RangeObserver {
 /// The rows of --dtypes: the type of everything that is stored, and of what each operation writes. Nothing runs.
 [[nodiscard]] std::vector<std::unique_ptr<harness::Case>> type_cases(const Configuration& configuration, Device device,
                                                                      const std::vector<std::string>& only);
+/// The same of the toy (toy_amp.hpp).
+[[nodiscard]] std::vector<std::unique_ptr<harness::Case>> toy_type_cases(const Configuration& configuration,
+                                                                         Device device,
+                                                                         const std::vector<std::string>& only);
 
 }  // namespace warpmeter::e2e_bench

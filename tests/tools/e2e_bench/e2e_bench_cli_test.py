@@ -169,6 +169,24 @@ class Operations(unittest.TestCase):
                                 "--operation", "LOG_SOFTMAX,NLL,LOG_SOFTMAX_BWD")
             self.assertEqual([row["dtype"] for row in naive["rows"]], ["fp32", "fp32", activation])
 
+    def test_types_of_the_toy_are_the_notes(self):
+        doc, result = document("--device", "cpu", "--size", "toy_amp", "--dtypes", "--precision", "fp16,bf16_pure")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        types = {(row["precision"], row["operation"]): row["dtype"] for row in doc["rows"]}
+        self.assertEqual(len(types), len(doc["rows"]))
+        for name, dtype in (("fc1.weight", "fp32"), ("FC1_MATMUL", "fp16"), ("RELU", "fp16"), ("LAYER_NORM", "fp32"),
+                            ("FC2_MATMUL", "fp16"), ("CROSS_ENTROPY", "fp32"), ("gradient of fc1.weight", "fp32"),
+                            ("gradient of FC1_MATMUL", "fp16")):
+            self.assertEqual(types["fp16", name], dtype, name)
+        self.assertEqual(types["bf16_pure", "LAYER_NORM"], "bf16")
+        self.assertEqual(types["bf16_pure", "CROSS_ENTROPY"], "fp32")
+        again, _ = document(*shlex.split(doc["rows"][3]["rerun"])[1:])
+        self.assertEqual([row["operation"] for row in again["rows"]], [doc["rows"][3]["operation"]])
+        alone = run("--device", "cpu", "--size", "toy_amp")
+        self.assertEqual(alone.returncode, 2)
+        self.assertEqual(len(alone.stderr.splitlines()), 1)
+        self.assertIn("toy_amp with --dtypes", alone.stderr)
+
     def test_softmax_and_products_within_the_attention(self):
         doc, result = document(*TINY[:-2], "--structure", "naive", "--breakdown", "--mode", "train_step")
         self.assertEqual(result.returncode, 0, result.stderr)

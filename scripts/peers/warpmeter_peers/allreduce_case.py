@@ -65,7 +65,7 @@ def exact_size(size):
 class Group:
     """The ranks of one backend and size."""
 
-    def __init__(self, backend, world_size, setup):
+    def __init__(self, backend, world_size, setup, module):
         self.backend, self.world_size, self._timeout_s = backend, world_size, setup["timeout_s"]
         self._folder = tempfile.mkdtemp(prefix="warpmeter-allreduce-")
         atexit.register(self.close)
@@ -76,7 +76,7 @@ class Group:
                                                                    os.environ.get("PYTHONPATH", "")]))
         self._ranks = []
         for rank in range(world_size):
-            process = subprocess.Popen([sys.executable, "-m", "warpmeter_peers.allreduce_rank"], env=environment,
+            process = subprocess.Popen([sys.executable, "-m", f"warpmeter_peers.{module}"], env=environment,
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                        start_new_session=True)
             self._ranks.append(process)
@@ -157,10 +157,10 @@ def _close(pipe):
 
 
 class Groups:
-    """One group at a time: formed for the first row that needs it."""
+    """One group at a time: formed for the first row that needs it. `module`: the ranks' program."""
 
-    def __init__(self, setup):
-        self._setup, self._group, self._failed = setup, None, {}
+    def __init__(self, setup, module="allreduce_rank"):
+        self._setup, self._module, self._group, self._failed = setup, module, None, {}
 
     def get(self, backend, world_size):
         group = self._group
@@ -170,7 +170,7 @@ class Groups:
         if (backend, world_size) in self._failed:
             raise GroupLost(self._failed[backend, world_size])
         try:
-            self._group = Group(backend, world_size, self._setup)
+            self._group = Group(backend, world_size, self._setup, self._module)
         except GroupLost as error:
             self._failed[backend, world_size] = str(error)
             raise

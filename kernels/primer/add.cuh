@@ -1,7 +1,7 @@
 // add: y[i,j] = x[i,j] + 10, the notes' puzzles 1 and 2.
 //
 //   x, y   (rows, cols), fp32, bf16 or fp16; added in fp32
-//   grid   a block for every 512 x 4 pieces of 16 bytes of the whole array; the last piece may be cut short
+//   grid   a block for every 128 x 2 pieces of 16 bytes of the whole array; the last piece may be cut short
 //   bound  memory: each byte is read once and written once, one addition for eight bytes
 #include "kernels/primer/kernel_file.hpp"
 
@@ -43,8 +43,8 @@ void run(const Problem& p, const Arguments& a) {
 #endif
 
 #if WM_PRIMER_CUDA
-constexpr int kThreads = 512;
-constexpr int kUnroll = 4;  // loads that a thread has under way
+constexpr int kThreads = 128;
+constexpr int kUnroll = 2;  // loads that a thread has under way
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) kernel(const T* x, T* y, std::int64_t n) {

@@ -1,10 +1,9 @@
 // conv2d: z[b,i,j] = sum over di, dj of w[di,dj] * x[b,i+di,j+dj], x being 0 beyond its ends: the notes' puzzle 10.
 //
 //   x, z   (batch, rows, cols), w (kernel_size, kernel_size), fp32, bf16 or fp16; summed in fp32
-//   grid   a block of eight warps for each tile of 32 rows, four to a warp. A thread has 16 bytes of each row and
-//   computes
-//          as many results of each; what it needs to the right its neighbours lend it, and a warp's last lanes only
-//          lend. Weights are in registers: kernels wider than 5 are done in pieces of 8 x 8
+//   grid   x: blocks of 32 pieces of 16 bytes along the columns; y: blocks of 32 rows, four to each of eight warps; z:
+//          batch. A thread has its piece of each row and computes as many results in four rows; what it needs to the
+//          right other threads lend it. Weights are in registers: kernels wider than 5 are done in parts of 8 x 8
 //   bound  memory for small kernels: x is read once (and a little more, from L2), z written once
 #include "kernels/primer/kernel_file.hpp"
 
@@ -72,78 +71,81 @@ void run(const Problem& p, const Arguments& a) {
 #endif
 
 #if WM_PRIMER_CUDA
-constexpr int kWarps = 8, kRows = 4;  // of a warp
-/// Lanes of a warp whose results count, for a kernel kW wide.
-template <class T, int kW>
-inline constexpr int kUseful = 32 - (kW - 1 + kPack<T> - 1) / kPack<T>;
+constexpr int kWarps = 8, kRows = 4, kTileRows = kWarps * kRows;  // rows of a warp and of a block
 
+/// The results of four rows of a picture from (row, col) on, col the thread's own; x, z: the picture.
 template <class T, int kW, bool kWhole>
-__global__ void __launch_bounds__(32 * kWarps)
-    kernel(const T* x, const T* w, T* z, std::int64_t rows, std::int64_t cols, std::int64_t across, std::int64_t down,
-           std::int64_t tiles, int size) {
+__device__ __forceinline__ void convolve(const T* x, const T* w, T* z, std::int64_t row, std::int64_t col,
+                                         std::int64_t rows, std::int64_t cols, int size) {
   constexpr int kLines = kRows + kW - 1, kPerWord = 4 / sizeof(T), kLent = (kW - 1 + kPerWord - 1) / kPerWord;
   const int lane = threadIdx.x % 32;
-  for (std::int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const std::int64_t col = (tile % across * kUseful<T, kW> + lane) * kPack<T>;
-    const std::int64_t row = tile / across % down * (kWarps * kRows) + threadIdx.x / 32 * kRows;
-    const std::int64_t corner = (tile / across / down * rows + row) * cols + col;
-    float sums[kRows][kPack<T>] = {};
-    for (int first_i = 0; first_i < size; first_i += kW) {
-      for (int first_j = 0; first_j < size; first_j += kW) {
-        uint4 raw[kLines];
-        float weights[kW][kW];
+  float sums[kRows][kPack<T>] = {};
+  for (int first_i = 0; first_i < size; first_i += kW) {
+    for (int first_j = 0; first_j < size; first_j += kW) {
+      const auto load = [&](std::int64_t line, int ahead) {  // the piece there, `ahead` to the right
+        const std::int64_t from = col + first_j + ahead * kPack<T>;
+        return load_pack<T, kWhole>(x + line * cols + from, line < rows ? cols - from : 0);
+      };
+      uint4 raw[kLines];
+      float weights[kW][kW];
 #pragma unroll
-        for (int i = 0; i < kLines; ++i) {
-          const bool there = row + first_i + i < rows;
-          raw[i] = load_pack<T, Reuse::again, kWhole>(x + corner + (first_i + i) * cols + first_j,
-                                                      there ? cols - col - first_j : 0);
+      for (int i = 0; i < kLines; ++i) raw[i] = load(row + first_i + i, 0);
+      // Thread i has the piece of line i behind the warp's, thread kLines + i the one behind that.
+      const uint4 behind = lane < (kLent > 4 ? 2 : 1) * kLines
+                               ? load(row + first_i + lane % kLines, 32 - lane + lane / kLines)
+                               : uint4{};
+#pragma unroll
+      for (int at = 0; at < kW * kW; ++at) {
+        const int i = first_i + at / kW, j = first_j + at % kW;
+        weights[at / kW][at % kW] = i < size && j < size ? to_float(w[i * std::int64_t{size} + j]) : 0.0f;
+      }
+#pragma unroll
+      for (int i = 0; i < kLines; ++i) {  // serves each row of results that it is within kW of
+        uint4 pieces[3] = {raw[i]};
+        for (int n = 0; n < kLent; ++n) {
+          (&pieces[1 + n / 4].x)[n % 4] = word_to_the_right(n, raw[i], behind, i, kLines + i);
         }
+        float line[3][kPack<T>];
+        for (int n = 0; n < 3; ++n) unpack<T>(pieces[n], line[n]);
 #pragma unroll
-        for (int at = 0; at < kW * kW; ++at) {
-          const int i = first_i + at / kW, j = first_j + at % kW;
-          weights[at / kW][at % kW] = i < size && j < size ? to_float(w[i * std::int64_t{size} + j]) : 0.0f;
-        }
-#pragma unroll
-        for (int i = 0; i < kLines; ++i) {  // serves each row of results that it is within kW of
-          uint4 pieces[3] = {raw[i]};
-#pragma unroll
-          for (int n = 0; n < kLent; ++n) {
-            (&pieces[1 + n / 4].x)[n % 4] = __shfl_down_sync(kAllLanes, (&raw[i].x)[n % 4], 1 + n / 4);
-          }
-          float line[3][kPack<T>];
-#pragma unroll
-          for (int n = 0; n < 3; ++n) unpack<T>(pieces[n], line[n]);
-#pragma unroll
-          for (int at = 0; at < kRows * kW * kPack<T>; ++at) {
-            const int result = at / (kW * kPack<T>), j = at / kPack<T> % kW, k = at % kPack<T>;
-            if (i < result || i >= result + kW) continue;
+        for (int at = 0; at < kRows * kW * kPack<T>; ++at) {
+          const int result = at / (kW * kPack<T>), j = at / kPack<T> % kW, k = at % kPack<T>;
+          if (i >= result && i < result + kW)
             sums[result][k] += weights[i - result][j] * line[(k + j) / kPack<T>][(k + j) % kPack<T>];
-          }
         }
       }
     }
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const bool counts = lane < kUseful<T, kW> && row + i < rows;
-      store_pack<T, kWhole>(z + corner + i * cols, counts ? cols - col : 0, sums[i]);
-    }
   }
+  for (int i = 0; i < kRows; ++i) {
+    store_pack<T, kWhole>(z + (row + i) * cols + col, row + i < rows ? cols - col : 0, sums[i]);
+  }
+}
+
+template <class T, int kW, bool kWhole>
+__global__ void __launch_bounds__(32 * kWarps, kW == 3   ? 3
+                                               : kW == 5 ? 2
+                                                         : 1)
+    kernel(const T* x, const T* w, T* z, std::int64_t batch, std::int64_t rows, std::int64_t cols, int size) {
+  const std::int64_t col = (blockIdx.x * std::int64_t{32} + threadIdx.x % 32) * kPack<T>;
+  for (std::int64_t of = blockIdx.z; of < batch; of += gridDim.z)
+    for (std::int64_t first = blockIdx.y; first * kTileRows < rows; first += gridDim.y)
+      convolve<T, kW, kWhole>(x + of * rows * cols, w, z + of * rows * cols,
+                              first * kTileRows + threadIdx.x / 32 * kRows, col, rows, cols, size);
 }
 
 void run(const Problem& p, const Arguments& a, StreamView stream) {
   by_dtype_and_rows(p, [&](auto type, auto whole) {
     using T = typename decltype(type)::type;
-    const auto launch = [&](auto width) {
-      const std::int64_t across = ceil_div(p.cols, kUseful<T, width()> * kPack<T>);
-      const std::int64_t down = ceil_div(p.rows, kWarps * kRows), tiles = p.batch * down * across;
-      kernel<T, width(), whole()><<<grid_x(tiles), 32 * kWarps, 0, handle(stream)>>>(
-          a.input<T>(0), a.input<T>(1), a.output<T>(0), p.rows, p.cols, across, down, tiles,
-          static_cast<int>(p.kernel_size));
+    const auto launch = [&](auto of_width) {
+      const dim3 blocks(grid_x(ceil_div(p.cols, 32 * kPack<T>)), grid_yz(ceil_div(p.rows, kTileRows)),
+                        grid_yz(p.batch));
+      of_width<<<blocks, 32 * kWarps, 0, handle(stream)>>>(a.input<T>(0), a.input<T>(1), a.output<T>(0), p.batch,
+                                                           p.rows, p.cols, static_cast<int>(p.kernel_size));
       check_launch();
     };
-    if (p.kernel_size <= 3) return launch(Int<3>());
-    if (p.kernel_size <= 5) return launch(Int<5>());
-    launch(Int<8>());
+    if (p.kernel_size <= 3) return launch(kernel<T, 3, whole()>);
+    if (p.kernel_size <= 5) return launch(kernel<T, 5, whole()>);
+    launch(kernel<T, 8, whole()>);
   });
 }
 #endif

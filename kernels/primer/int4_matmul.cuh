@@ -119,11 +119,7 @@ void run(const Problem& p, const Arguments& a, StreamView stream) {
     const auto weights = int4::make_weights<T>(a, p);
     const T* const y = a.input<T>(3);
     T* const z = a.output<T>(0);
-    if (p.cols == 1 && p.inner % int4::kGemvInner == 0 && p.group_size % int4::kGemvInner == 0) {
-      int4::gemv_kernel<T>
-          <<<grid_x(ceil_div(p.rows, int4::kGemvRows)), 32 * int4::kGemvWarps, 0, handle(stream)>>>(weights, y, z);
-      return check_launch();
-    }
+    if (int4::gemv_takes<T>(p, stream)) return int4::launch_gemv(weights, y, z, stream);
 #if WARPMETER_FLASH_SM90
     if constexpr (sizeof(T) == 2) {
       constexpr int kStep = matmul_sm90::kTileInner;

@@ -1,7 +1,7 @@
 // outer_mul_relu: z[i,j] = max(x[j] * y[i], 0), the notes' puzzle 5.
 //
 //   x (cols), y (rows), z (rows, cols), fp32, bf16 or fp16; multiplied in fp32
-//   grid   x: blocks of 256 pieces of 16 bytes along the columns; y: blocks of 16 rows. A thread keeps its piece of x
+//   grid   x: blocks of 256 pieces of 16 bytes along the columns; y: blocks of 4 rows. A thread keeps its piece of x
 //          and goes down the rows
 //   bound  memory: next to nothing is read, and the result is written once
 #include <algorithm>
@@ -50,14 +50,14 @@ void run(const Problem& p, const Arguments& a) {
 
 #if WM_PRIMER_CUDA
 constexpr int kThreads = 256;
-constexpr int kRows = 16;  // of a block
+constexpr int kRows = 4;  // of a block
 
 template <class T, bool kWhole>
 __global__ void __launch_bounds__(kThreads) kernel(const T* x, const T* y, T* z, std::int64_t rows, std::int64_t cols) {
   const std::int64_t col = (blockIdx.x * std::int64_t{kThreads} + threadIdx.x) * kPack<T>;
   if (col >= cols) return;
   float of_x[kPack<T>];
-  unpack<T>(load_pack<T, Reuse::again, kWhole>(x + col, cols - col), of_x);
+  unpack<T>(load_pack<T, kWhole>(x + col, cols - col), of_x);
   for (std::int64_t first = blockIdx.y * std::int64_t{kRows}; first < rows; first += gridDim.y * std::int64_t{kRows}) {
     const std::int64_t last = min(first + kRows, rows);
 #pragma unroll 4

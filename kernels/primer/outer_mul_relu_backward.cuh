@@ -2,8 +2,8 @@
 // gradient of z[i,j] = max(x[i,j] * y[i], 0).
 //
 //   x, dz, dx (rows, cols), y (rows), fp32, bf16 or fp16; multiplied in fp32
-//   grid   x: blocks of 256 pieces of 16 bytes along the columns; y: blocks of 8 rows. A thread goes down them, four at
-//          a time, so that eight loads are under way
+//   grid   x: blocks of 128 pieces of 16 bytes along the columns; y: blocks of 2 rows. A thread has its pieces of both
+//          under way
 //   bound  memory: two arrays are read, one is written
 #include "kernels/primer/kernel_file.hpp"
 
@@ -54,38 +54,33 @@ void run(const Problem& p, const Arguments& a) {
 #endif
 
 #if WM_PRIMER_CUDA
-constexpr int kThreads = 256;
-constexpr int kRows = 8;    // of a block
-constexpr int kUnroll = 4;  // of them at a time
+constexpr int kThreads = 128;
+constexpr int kRows = 2;  // of a block
 
 template <class T, bool kWhole>
 __global__ void __launch_bounds__(kThreads)
     kernel(const T* x, const T* y, const T* dz, T* dx, std::int64_t rows, std::int64_t cols) {
   const std::int64_t col = (blockIdx.x * std::int64_t{kThreads} + threadIdx.x) * kPack<T>;
   if (col >= cols) return;
-  const std::int64_t step = gridDim.y * std::int64_t{kRows};
-  for (std::int64_t block = blockIdx.y * std::int64_t{kRows}; block < rows; block += step) {
+  for (std::int64_t first = blockIdx.y * std::int64_t{kRows}; first < rows; first += gridDim.y * std::int64_t{kRows}) {
+    uint4 raw_x[kRows], raw_dz[kRows];
 #pragma unroll
-    for (std::int64_t first = block; first < block + kRows; first += kUnroll) {
-      uint4 raw_x[kUnroll], raw_dz[kUnroll];
+    for (int u = 0; u < kRows; ++u) {
+      const std::int64_t at = (first + u) * cols + col;
+      const std::int64_t left = first + u < rows ? cols - col : 0;  // nothing is there below the last row
+      raw_x[u] = load_pack<T, kWhole>(x + at, left);
+      raw_dz[u] = load_pack<T, kWhole>(dz + at, left);
+    }
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        const std::int64_t at = (first + u) * cols + col;
-        const std::int64_t left = first + u < rows ? cols - col : 0;  // nothing is there below the last row
-        raw_x[u] = load_pack<T, Reuse::once, kWhole>(x + at, left);
-        raw_dz[u] = load_pack<T, Reuse::once, kWhole>(dz + at, left);
-      }
+    for (int u = 0; u < kRows; ++u) {
+      if (first + u >= rows) break;
+      const float factor = to_float(y[first + u]);
+      float of_x[kPack<T>], values[kPack<T>];
+      unpack<T>(raw_x[u], of_x);
+      unpack<T>(raw_dz[u], values);
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        if (first + u >= rows) break;
-        const float factor = to_float(y[first + u]);
-        float of_x[kPack<T>], values[kPack<T>];
-        unpack<T>(raw_x[u], of_x);
-        unpack<T>(raw_dz[u], values);
-#pragma unroll
-        for (int i = 0; i < kPack<T>; ++i) values[i] = of_x[i] * factor > 0.0f ? values[i] * factor : 0.0f;
-        store_pack<T, kWhole>(dx + (first + u) * cols + col, cols - col, values);
-      }
+      for (int i = 0; i < kPack<T>; ++i) values[i] = of_x[i] * factor > 0.0f ? values[i] * factor : 0.0f;
+      store_pack<T, kWhole>(dx + (first + u) * cols + col, cols - col, values);
     }
   }
 }

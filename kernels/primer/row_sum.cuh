@@ -1,8 +1,8 @@
 // row_sum: y[i] = sum over j of x[i,j], the notes' puzzle 7.
 //
 //   x (rows, cols), y (rows), fp32, bf16 or fp16; summed in fp32, in an order that is always the same
-//   grid   a team of threads for each row: a warp for short rows (8 rows a block), a block of 256 for long ones. A
-//          thread has four pieces of 16 bytes under way
+//   grid   a team of threads for each row: a warp (4 rows a block) or a block of up to 512, about one for two pieces of
+//          16 bytes. A thread has two pieces under way
 //   bound  memory, reading: an addition for each element read
 #include "kernels/primer/kernel_file.hpp"
 
@@ -46,15 +46,15 @@ void run(const Problem& p, const Arguments& a) {
 #endif
 
 #if WM_PRIMER_CUDA
-constexpr int kThreads = 256;
-constexpr int kUnroll = 4;  // loads that a thread has under way
+constexpr int kRowsOfWarps = 4;  // of a block whose warps have a row each
+constexpr int kUnroll = 2;       // loads that a thread has under way
 
 template <class T, int kTeam, bool kWhole>
-__global__ void __launch_bounds__(kThreads) kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols) {
-  constexpr int kTeams = kThreads / kTeam;
-  const int thread = threadIdx.x % kTeam;
-  for (std::int64_t row = blockIdx.x * std::int64_t{kTeams} + threadIdx.x / kTeam; row < rows;
-       row += gridDim.x * std::int64_t{kTeams}) {
+__global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam)
+    kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols) {
+  const int teams = blockDim.x / kTeam, thread = threadIdx.x % kTeam;
+  for (std::int64_t row = blockIdx.x * std::int64_t{teams} + threadIdx.x / kTeam; row < rows;
+       row += gridDim.x * std::int64_t{teams}) {
     const T* const of_row = x + row * cols;
     float sum = 0.0f;
     for (std::int64_t first = thread * kPack<T>; first < cols; first += kTeam * kUnroll * kPack<T>) {
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const T* x, T* y, std::int64_
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t col = first + u * kTeam * kPack<T>;
-        raw[u] = load_pack<T, Reuse::once, kWhole>(of_row + col, cols - col);
+        raw[u] = load_pack<T, kWhole, Evict::first>(of_row + col, cols - col);
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
@@ -79,19 +79,19 @@ __global__ void __launch_bounds__(kThreads) kernel(const T* x, T* y, std::int64_
   }
 }
 
-template <class T, int kTeam, bool kWhole>
-void launch(const Problem& p, const Arguments& a, StreamView stream) {
-  const unsigned blocks = grid_x(ceil_div(p.rows, kThreads / kTeam));
-  kernel<T, kTeam, kWhole><<<blocks, kThreads, 0, handle(stream)>>>(a.input<T>(0), a.output<T>(0), p.rows, p.cols);
-  check_launch();
-}
-
 void run(const Problem& p, const Arguments& a, StreamView stream) {
   by_dtype_and_rows(p, [&](auto type, auto whole) {
     using T = typename decltype(type)::type;
-    // A block that had less than two rounds of loads for each thread would mostly wait for its barriers.
-    const bool short_rows = p.cols <= 2 * kThreads * kPack<T>;
-    short_rows ? launch<T, 32, whole()>(p, a, stream) : launch<T, kThreads, whole()>(p, a, stream);
+    const auto launch = [&](auto team) {
+      constexpr int kThreads = team == 32 ? 32 * kRowsOfWarps : team();
+      kernel<T, team(), whole()><<<grid_x(ceil_div(p.rows * team, kThreads)), kThreads, 0, handle(stream)>>>(
+          a.input<T>(0), a.output<T>(0), p.rows, p.cols);
+      check_launch();
+    };
+    const std::int64_t pieces = ceil_div(p.cols, kPack<T>);
+    if (pieces <= kUnroll * 32) return launch(Int<32>());
+    if (pieces <= kUnroll * 128) return launch(Int<128>());
+    pieces <= kUnroll * 256 ? launch(Int<256>()) : launch(Int<512>());
   });
 }
 #endif

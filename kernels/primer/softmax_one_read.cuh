@@ -1,9 +1,9 @@
 // softmax_one_read: the softmax of each row, read once: the notes' puzzle 8 with the row kept on the chip.
 //
-//   x, y   (rows, cols), fp32, bf16 or fp16; computed in fp32
+//   x, y   (rows, cols), fp32, bf16 or fp16; computed in fp32. Scores lie within 2e38 of 0
 //   grid   a team of threads for each row, by its length: a warp (4 rows a block), a block of up to 512 threads, or a
-//          cluster of up to eight blocks. A thread holds up to eight pieces of 16 bytes in registers, a block 64 KiB.
-//          What is beyond 512 KiB is read again
+//          cluster of up to eight blocks. A thread holds up to 32 numbers in registers, first the scores, then their
+//          exponentials. What is beyond 131072 columns is read again
 //   bound  memory: one read and one write
 #include "kernels/primer/kernel_file.hpp"
 
@@ -16,7 +16,7 @@
 namespace warpmeter::primer::softmax_one_read::WM_PRIMER_PART {
 
 constexpr float kLog2e = 1.44269504f;  // exp(x) = 2^(x * log2(e)), and 2^x is what the hardware has
-constexpr float kLeast = -3e38f;       // below every score, and finite: -inf - -inf would be no number
+constexpr float kLeast = -2e38f;       // below every score, and finite: -inf - -inf would be no number
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
@@ -61,58 +61,62 @@ void run(const Problem& p, const Arguments& a) {
 #if WM_PRIMER_CUDA
 constexpr int kRowsOfWarps = 4;  // of a block whose warps have a row each
 
-/// `kHeld` pieces of each thread stay in registers; a row has kTeam * kCluster threads.
-template <class T, int kTeam, int kHeld, int kCluster, bool kWhole>
+/// A row has kTeam * kCluster threads, which hold kFloats numbers each; kBeyond: and is longer than that.
+template <class T, int kTeam, int kFloats, int kCluster, bool kBeyond, bool kWhole>
 __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam, kTeam == 32 ? 8 : 1024 / kTeam)
     kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols) {
   const std::int64_t team = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kTeam;
   const std::int64_t row = team / kCluster;
   if (row >= rows) return;
-  const int rank = static_cast<int>(team % kCluster), thread = threadIdx.x % kTeam;
+  constexpr int kPieces = kFloats / kPack<T>;
   constexpr std::int64_t kStep = kTeam * kPack<T>;  // from a thread's piece to its next
-  constexpr std::int64_t kRowHeld = kCluster * kHeld * kStep;
+  const std::int64_t first = team % kCluster * kPieces * kStep + threadIdx.x % kTeam * kPack<T>;
   const T* const from = x + row * cols;
   T* const to = y + row * cols;
-  const std::int64_t first = rank * kHeld * kStep + thread * kPack<T>;
 
-  uint4 held[kHeld];
+  float held[kPieces][kPack<T>], most = kLeast, sum = 0.0f;
 #pragma unroll
-  for (int k = 0; k < kHeld; ++k) {
+  for (int k = 0; k < kPieces; ++k) {
     const std::int64_t col = first + k * kStep;
-    held[k] = load_pack<T, Reuse::once, kWhole>(from + col, cols - col, -INFINITY);
+    unpack<T>(load_pack<T, kWhole>(from + col, cols - col, -INFINITY), held[k]);
   }
-  float values[kPack<T>];  // of the piece that for_each_piece is at
-  const auto for_each_piece = [&](auto f) {
 #pragma unroll
-    for (int k = 0; k < kHeld; ++k) {
-      forget_unpacked(held[k]);
-      unpack<T>(held[k], values);
-      f(first + k * kStep);
-    }
-    if constexpr (kHeld == 8) {  // other shapes are for rows that fit
-      for (std::int64_t col = kRowHeld + rank * kStep + thread * kPack<T>; col < cols; col += kCluster * kStep) {
-        unpack<T>(load_pack<T, Reuse::again, kWhole>(from + col, cols - col, -INFINITY), values);
-        f(col);
-      }
+  for (int i = 0; i < kFloats; ++i) most = fmaxf(most, held[i / kPack<T>][i % kPack<T>]);
+  const float of_held = most *= kLog2e;
+#pragma unroll
+  for (int i = 0; i < kFloats; ++i) {
+    float& value = held[i / kPack<T>][i % kPack<T>];
+    value = ptx::exp2_approx(value * kLog2e - most);
+    sum += value;
+  }
+  // Calls f(values, col) for each piece that registers have no room for.
+  const auto for_each_beyond = [&](auto f) {
+    const std::int64_t begin = kCluster * kPieces * kStep + team % kCluster * kStep + threadIdx.x % kTeam * kPack<T>;
+    for (std::int64_t col = begin; kBeyond && col < cols; col += kCluster * kStep) {
+      float values[kPack<T>];
+      unpack<T>(load_pack<T, kWhole>(from + col, cols - col, -INFINITY), values);
+      f(values, col);
     }
   };
-
-  float most = kLeast, sum = 0.0f;
-  for_each_piece([&](std::int64_t) {
-#pragma unroll
-    for (const float value : values) most = fmaxf(most, value);
+  for_each_beyond([&](const auto& values, std::int64_t) {
+    float larger = most;
+    for (const float value : values) larger = fmaxf(larger, value * kLog2e);
+    sum *= ptx::exp2_approx(most - larger);
+    most = larger;
+    for (const float value : values) sum += ptx::exp2_approx(value * kLog2e - most);
   });
-  most = team_reduce<kTeam>(most, Max());
-  for_each_piece([&](std::int64_t) {
+  team_merge<kTeam>(most, sum);
+  if constexpr (kCluster > 1) merge_cluster<kCluster>(most, sum);
+  const float inverse = 1.0f / sum, factor = ptx::exp2_approx(of_held - most) * inverse;
 #pragma unroll
-    for (const float value : values) sum += ptx::exp2_approx((value - most) * kLog2e);
-  });
-  sum = team_reduce<kTeam>(sum, Add());
-  if constexpr (kCluster > 1) merge_cluster<kCluster>(most, sum, kLog2e);
-  const float inverse = 1.0f / sum;
-  for_each_piece([&](std::int64_t col) {
+  for (int k = 0; k < kPieces; ++k) {
+    const std::int64_t col = first + k * kStep;
 #pragma unroll
-    for (float& value : values) value = ptx::exp2_approx((value - most) * kLog2e) * inverse;
+    for (float& value : held[k]) value *= factor;
+    store_pack<T, kWhole>(to + col, cols - col, held[k]);
+  }
+  for_each_beyond([&](auto& values, std::int64_t col) {
+    for (float& value : values) value = ptx::exp2_approx(value * kLog2e - most) * inverse;
     store_pack<T, kWhole>(to + col, cols - col, values);
   });
   if constexpr (kCluster > 1) leave_cluster();
@@ -121,28 +125,24 @@ __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam, kTeam
 void run(const Problem& p, const Arguments& a, StreamView stream) {
   by_dtype_and_rows(p, [&](auto type, auto whole) {
     using T = typename decltype(type)::type;
-    const auto launch = [&](auto team, auto held, auto cluster) {
+    const auto launch = [&](auto team, auto floats, auto cluster, auto beyond) {
       constexpr int kTeam = team(), kCluster = cluster(), kThreads = kTeam == 32 ? 32 * kRowsOfWarps : kTeam;
-      const auto of_shape = kernel<T, kTeam, held(), kCluster, whole()>;
-      if constexpr (kCluster > 1) {
-        return launch_clusters<kCluster, kThreads>(of_shape, p.rows, stream, a.input<T>(0), a.output<T>(0), p.rows,
-                                                   p.cols);
-      }
-      const unsigned blocks = grid_x(ceil_div(p.rows * kTeam, kThreads));
-      of_shape<<<blocks, kThreads, 0, handle(stream)>>>(a.input<T>(0), a.output<T>(0), p.rows, p.cols);
-      check_launch();
+      launch_clusters<kCluster, kThreads>(kernel<T, kTeam, floats(), kCluster, beyond(), whole()>,
+                                          ceil_div(p.rows * kTeam, kThreads), stream, a.input<T>(0), a.output<T>(0),
+                                          p.rows, p.cols);
     };
-    const std::int64_t pieces = ceil_div(p.cols, kPack<T>);
-    if (pieces <= 32 * 2) return launch(Int<32>(), Int<2>(), Int<1>());
-    if (pieces <= 128 * 1) return launch(Int<128>(), Int<1>(), Int<1>());
-    if (pieces <= 128 * 2) return launch(Int<128>(), Int<2>(), Int<1>());
-    if (pieces <= 128 * 4) return launch(Int<128>(), Int<4>(), Int<1>());
-    if (pieces <= 256 * 4) return launch(Int<256>(), Int<4>(), Int<1>());
-    if (pieces <= 512 * 4) return launch(Int<512>(), Int<4>(), Int<1>());
-    if (pieces <= 512 * 8 || !has_clusters(stream)) return launch(Int<512>(), Int<8>(), Int<1>());
-    if (pieces <= 2 * 512 * 8) return launch(Int<512>(), Int<8>(), Int<2>());
-    if (pieces <= 4 * 512 * 8) return launch(Int<512>(), Int<8>(), Int<4>());
-    launch(Int<512>(), Int<8>(), Int<8>());
+    constexpr std::false_type kFits;
+    if (p.cols <= 32 * 8) return launch(Int<32>(), Int<8>(), Int<1>(), kFits);
+    if (p.cols <= 32 * 16) return launch(Int<32>(), Int<16>(), Int<1>(), kFits);
+    if (p.cols <= 32 * 32) return launch(Int<32>(), Int<32>(), Int<1>(), kFits);
+    if (p.cols <= 64 * 32) return launch(Int<64>(), Int<32>(), Int<1>(), kFits);
+    if (p.cols <= 128 * 32) return launch(Int<128>(), Int<32>(), Int<1>(), kFits);
+    if (p.cols <= 256 * 32) return launch(Int<256>(), Int<32>(), Int<1>(), kFits);
+    if (p.cols <= 512 * 32) return launch(Int<512>(), Int<32>(), Int<1>(), kFits);
+    if (!has_clusters(stream)) return launch(Int<512>(), Int<32>(), Int<1>(), std::true_type());
+    if (p.cols <= 2 * 512 * 32) return launch(Int<512>(), Int<32>(), Int<2>(), kFits);
+    if (p.cols <= 4 * 512 * 32) return launch(Int<512>(), Int<32>(), Int<4>(), kFits);
+    launch(Int<512>(), Int<32>(), Int<8>(), std::true_type());
   });
 }
 #endif

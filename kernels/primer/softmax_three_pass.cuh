@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam)
     float most = -INFINITY;
 #pragma unroll 4
     for (std::int64_t col = first; col < cols; col += kStep) {
-      unpack<T>(load_pack<T, Reuse::again, kWhole>(of_row + col, cols - col, -INFINITY), values);
+      unpack<T>(load_pack<T, kWhole>(of_row + col, cols - col, -INFINITY), values);
 #pragma unroll
       for (const float value : values) most = fmaxf(most, value);
     }
@@ -73,14 +73,14 @@ __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam)
     float sum = 0.0f;
 #pragma unroll 4
     for (std::int64_t col = first; col < cols; col += kStep) {
-      unpack<T>(load_pack<T, Reuse::again, kWhole>(of_row + col, cols - col, -INFINITY), values);
+      unpack<T>(load_pack<T, kWhole>(of_row + col, cols - col, -INFINITY), values);
 #pragma unroll
       for (const float value : values) sum += ptx::exp2_approx((value - most) * kLog2e);
     }
     const float inverse = 1.0f / team_reduce<kTeam>(sum, Add());
 #pragma unroll 4
     for (std::int64_t col = first; col < cols; col += kStep) {
-      unpack<T>(load_pack<T, Reuse::once, kWhole>(of_row + col, cols - col), values);
+      unpack<T>(load_pack<T, kWhole>(of_row + col, cols - col), values);
 #pragma unroll
       for (float& value : values) value = ptx::exp2_approx((value - most) * kLog2e) * inverse;
       store_pack<T, kWhole>(y + row * cols + col, cols - col, values);

@@ -94,20 +94,20 @@ constexpr int kUnroll = 4;      // rows that a thread has under way
 constexpr int kBlocksOnSm = 4;  // enough loads under way, few enough parts to add up
 
 template <class T, bool kWhole>
-__global__ void __launch_bounds__(kThreads)
-    rows_kernel(const T* x, const T* w, const T* g, T* dx, float* partial, std::int64_t rows, std::int64_t cols) {
+__global__ void __launch_bounds__(kThreads) rows_kernel(const T* x, const T* w, const T* g, T* dx, float* partial,
+                                                        std::int64_t rows, std::int64_t cols, std::int64_t part_rows) {
   const std::int64_t col = (blockIdx.x * std::int64_t{kThreads} + threadIdx.x) * kPack<T>;
   if (col >= cols) return;
-  const std::int64_t begin = rows * blockIdx.y / gridDim.y, end = rows * (blockIdx.y + 1) / gridDim.y;
+  const std::int64_t begin = part_rows * blockIdx.y, end = min(begin + part_rows, rows);
   float weights[kPack<T>], sums[kPack<T>] = {};
-  unpack<T>(load_pack<T, Reuse::again, kWhole>(w + col, cols - col), weights);
+  unpack<T>(load_pack<T, kWhole>(w + col, cols - col), weights);
   for (std::int64_t first = begin; first < end; first += kUnroll) {
     uint4 raw[kUnroll];
     float factors[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const bool there = first + u < end;
-      raw[u] = load_pack<T, Reuse::once, kWhole>(x + (first + u) * cols + col, there ? cols - col : 0);
+      raw[u] = load_pack<T, kWhole>(x + (first + u) * cols + col, there ? cols - col : 0);
       factors[u] = there ? to_float(g[first + u]) : 0.0f;
     }
 #pragma unroll
@@ -134,10 +134,11 @@ void run(const Problem& p, const Arguments& a, StreamView stream) {
     using T = typename decltype(type)::type;
     auto* const partial = static_cast<float*>(a.workspace);
     const std::int64_t across = ceil_div(p.cols, kThreads * kPack<T>);
-    const std::int64_t wanted = std::max<std::int64_t>(1, multiprocessors(stream) * kBlocksOnSm / across);
-    const auto parts = static_cast<unsigned>(std::min({wanted, p.rows, kMostParts}));
+    const std::int64_t wanted = std::clamp<std::int64_t>(multiprocessors(stream) * kBlocksOnSm / across, 1, kMostParts);
+    const std::int64_t part_rows = ceil_div(ceil_div(p.rows, wanted), kUnroll) * kUnroll;
+    const auto parts = static_cast<unsigned>(ceil_div(p.rows, part_rows));
     rows_kernel<T, whole()><<<dim3(grid_x(across), parts), kThreads, 0, handle(stream)>>>(
-        a.input<T>(0), a.input<T>(1), a.input<T>(2), a.output<T>(0), partial, p.rows, p.cols);
+        a.input<T>(0), a.input<T>(1), a.input<T>(2), a.output<T>(0), partial, p.rows, p.cols, part_rows);
     check_launch();
     add_parts(partial, a.output<T>(1), static_cast<int>(parts), p.cols, stream);
   });

@@ -15,25 +15,26 @@ inline bool has_clusters(StreamView stream) {
   return has != 0;
 }
 
-/// Launches `rows` clusters of kCluster blocks of kThreads threads along x.
+/// Launches `clusters` of kCluster blocks of kThreads threads along x; of one block, as any kernel is launched.
 template <int kCluster, int kThreads, class... Parameters>
-void launch_clusters(void (*kernel)(Parameters...), std::int64_t rows, StreamView stream, Parameters... parameters) {
+void launch_clusters(void (*kernel)(Parameters...), std::int64_t clusters, StreamView stream,
+                     std::type_identity_t<Parameters>... parameters) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim = {kCluster, 1, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(grid_x(rows * kCluster));
+  config.gridDim = dim3(grid_x(clusters * kCluster));
   config.blockDim = dim3(kThreads);
   config.stream = handle(stream);
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.numAttrs = kCluster > 1 ? 1 : 0;
   WM_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, parameters...));
 }
 
-/// From a block's largest score and its sum of exp(score - largest), the same in all its threads, to the cluster's.
-/// leave_cluster() has to follow.
+/// From a block's largest score, in units of log2, and its sum of 2^(score - largest), the same in all its threads, to
+/// the cluster's. leave_cluster() has to follow.
 template <int kCluster>
-__device__ __forceinline__ void merge_cluster(float& most, float& sum, float log2e) {
+__device__ __forceinline__ void merge_cluster(float& most, float& sum) {
 #if __CUDA_ARCH__ >= 900
   const auto cluster = cooperative_groups::this_cluster();
   __shared__ float2 of_block;
@@ -47,7 +48,7 @@ __device__ __forceinline__ void merge_cluster(float& most, float& sum, float log
 #pragma unroll
   for (int i = 0; i < kCluster; ++i) most = fmaxf(most, of_blocks[i].x);
 #pragma unroll
-  for (int i = 0; i < kCluster; ++i) sum += of_blocks[i].y * ptx::exp2_approx((of_blocks[i].x - most) * log2e);
+  for (int i = 0; i < kCluster; ++i) sum += of_blocks[i].y * ptx::exp2_approx(of_blocks[i].x - most);
 #endif
 }
 

@@ -59,7 +59,22 @@ struct Magic<__half> {
   static constexpr float kBase = 1024.0f;
 };
 
-constexpr int kGemvRows = 16, kGemvWarps = 4, kGemvInner = 128;
+/// (x & mask) | bits, in one instruction where `bits` is in a register: an instruction takes one constant only, and the
+/// compiler would make two of it.
+__device__ __forceinline__ std::uint32_t and_or(std::uint32_t x, std::uint32_t mask, std::uint32_t bits) {
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(x), "r"(mask), "r"(bits));
+  return result;
+}
+/// kMagic in a register, unknown to the compiler.
+template <class T>
+__device__ __forceinline__ std::uint32_t magic_register() {
+  std::uint32_t magic;
+  asm volatile("mov.b32 %0, %1;" : "=r"(magic) : "n"(Magic<T>::kMagic));
+  return magic;
+}
+
+constexpr int kGemvRows = 16, kGemvWarps = 8, kGemvInner = 128;
 
 /// Eight elements of y from p on as four words of pairs (0,4), (1,5), (2,6), (3,7), the order in which weights leave
 /// their words. fp32 is the sum of three bf16, and `part` says which of them is wanted.
@@ -88,95 +103,187 @@ __device__ __forceinline__ void load_y_pairs(const T* p, int part, std::uint32_t
   }
 }
 
-/// z = a y for a single column, bound by reading the weights. A block has 16 rows; its warps take turns at stretches of
-/// four pieces of 128 along `inner`, and ask for the next stretch before they multiply the last. A piece is eight
-/// products of 16 x 8 x 16 on the tensor cores, of which one column is wanted (three in fp32). Weights leave their
-/// words as kBase + n, two at a time, with a shift and a mask; kBase + offset is taken off them in 16 bits, which is
-/// exact, and the scale multiplies a piece's sums. Asks for whole pieces in rows and groups.
-template <class T, int kWarps = kGemvWarps>
-__global__ void __launch_bounds__(32 * kWarps) gemv_kernel(Weights<T> a, const T* y, T* z) {
+/// y in shared memory as gemv_kernel reads it: pieces of kGemvInner elements of 16 bits (fp32 in three parts), in each
+/// 16 words of load_y_pairs, those together that the four threads of a quad read at a time; a piece of zeros; the sums
+/// of y over each piece.
+template <class T>
+struct StagedY {
+  static constexpr int kParts = sizeof(T) == 4 ? 3 : 1;
+  uint4* words;  ///< (kParts, inner / 8)
+  uint4* zeros;  ///< a piece
+  float* sums;   ///< (inner / kGemvInner)
+
+  __host__ __device__ static std::int64_t bytes(std::int64_t inner) {
+    return (kParts * inner / 8 + 16) * 16 + inner / kGemvInner * 4;
+  }
+  __device__ StagedY(void* memory, std::int64_t inner)
+      : words(static_cast<uint4*>(memory)),
+        zeros(words + kParts * inner / 8),
+        sums(reinterpret_cast<float*>(zeros + 16)) {}
+
+  __device__ void fill(const T* y, int inner) {
+    if (threadIdx.x < 16) zeros[threadIdx.x] = make_uint4(0, 0, 0, 0);
+    for (int word = threadIdx.x; word < inner / 8; word += blockDim.x) {  // whole groups of 16 threads
+      const int place = word / 16 * 16 + word % 4 * 4 + word / 4 % 4;
+      float sum = 0.0f;
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        std::uint32_t pairs[4];
+        load_y_pairs(y + word * 8, part, pairs);
+        words[part * (inner / 8) + place] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum += to_float(y[word * 8 + i]);
+#pragma unroll
+      for (int mask = 8; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffu << (threadIdx.x & 16), sum, mask);
+      if (word % 16 == 0) sums[word / 16] = sum;
+    }
+    __syncthreads();
+  }
+};
+
+/// z = a y for a single column, bound by reading the weights. A block stays and goes through tiles of 16 rows, with y
+/// in shared memory. Its warps take turns at stretches of four pieces of 128 along `inner`; where a warp has multiplied
+/// a piece, it asks for the one that it needs there next. A piece is eight products of 16 x 8 x 16 on the tensor cores,
+/// of which one column is wanted (three in fp32): weights go in as kBase + n, as they come out of their words with a
+/// shift and a mask, and
+///   sum y (n - offset) = sum y (kBase + n) - (kBase + offset) sum y.
+/// Asks for whole pieces in rows and groups.
+template <class T>
+__global__ void __launch_bounds__(32 * kGemvWarps, 2) gemv_kernel(Weights<T> a, const T* y, T* z, std::int64_t tiles) {
   using M = std::conditional_t<std::is_same_v<T, __half>, __half, __nv_bfloat16>;
-  using Pair = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
-  constexpr int kParts = sizeof(T) == 4 ? 3 : 1, kPieces = 4;
+  constexpr int kPieces = 4;
+  extern __shared__ uint4 memory[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, in_quad = lane % 4, part = lane / 4;
-  const std::int64_t first = blockIdx.x * std::int64_t{kGemvRows};
-  const std::int64_t row[2] = {min(first + part, a.rows - 1), min(first + part + 8, a.rows - 1)};
   const int pieces = static_cast<int>(a.inner / kGemvInner);
   const int pieces_of_group = static_cast<int>(min(a.group_size, a.inner) / kGemvInner);
+  // Columns of y beyond the parts are zeros: their threads read one piece of zeros again and again.
+  StagedY<T> staged(memory, a.inner);
+  const bool has_part = part < StagedY<T>::kParts;
+  const uint4* const of_y = (has_part ? staged.words + part * (a.inner / 8) : staged.zeros) + in_quad;
+  const int y_stride = has_part ? 16 : 0;
 
-  // Of a stretch: the words of this thread's two rows; each of a quad's threads has the scales of one piece.
-  struct Stretch {
-    uint4 words[kPieces][2];
-    float scale[2], base[2];
+  struct Place {
+    std::int64_t tile;
+    int at;  // the stretch's first piece
   };
-  const auto load = [&](int at) {
-    Stretch stretch;
+  const auto row_of = [&](const Place& place, int half) {
+    return min(place.tile * kGemvRows + part + 8 * half, a.rows - 1);
+  };
+  const auto words_of = [&](const Place& place, int half) {
+    return reinterpret_cast<const uint4*>(a.words + row_of(place, half) * a.row_words) + place.at * 4 + in_quad;
+  };
+  // Each of a quad's threads has the scales of one piece of its two rows, as they lie in memory.
+  struct Scales {
+    T scale[2];
+    std::uint32_t offsets[2];
+    int shift;
+  };
+  const auto load_scales = [&](const Place& place) {
+    Scales scales{};
+    if (place.tile >= tiles || place.at + in_quad >= pieces) return scales;
+    const int group = (place.at + in_quad) / pieces_of_group;
+    scales.shift = group % 8 * 4;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const auto* const words = reinterpret_cast<const uint4*>(a.words + row[half] * a.row_words) + in_quad;
-#pragma unroll
-      for (int u = 0; u < kPieces; ++u) {
-        stretch.words[u][half] = at + u < pieces ? __ldcs(words + (at + u) * 4) : make_uint4(0, 0, 0, 0);
-      }
-      const int group = min(at + in_quad, pieces - 1) / pieces_of_group;
-      stretch.scale[half] = at + in_quad < pieces ? a.scale(row[half], group) : 0.0f;
-      stretch.base[half] = Magic<M>::kBase + static_cast<float>(a.offset(row[half], group));
+      scales.scale[half] = a.scales[row_of(place, half) * a.groups + group];
+      scales.offsets[half] = a.offsets[row_of(place, half) * a.offset_words + group / 8];
     }
-    return stretch;
+    return scales;
   };
 
+  __shared__ float of_warps[2][kGemvWarps][kGemvRows];
+  Place place{blockIdx.x, warp * kPieces};
+  uint4 words[kPieces][2] = {};
+#pragma unroll
+  for (int u = 0; u < kPieces; ++u) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (place.at + u < pieces) words[u][half] = __ldcs(words_of(place, half) + u * 4);
+    }
+  }
+  Scales scales = load_scales(place);
+  staged.fill(y, static_cast<int>(a.inner));
+
+  const std::uint32_t magic = magic_register<M>();
   float total[2] = {};
-  Stretch next = load(warp * kPieces);
-  for (int at = warp * kPieces; at < pieces; at += kWarps * kPieces) {
-    const Stretch stretch = next;
-    if (at + kWarps * kPieces < pieces) next = load(at + kWarps * kPieces);
+  int turn = 0;
+  while (place.tile < tiles) {
+    Place next{place.tile, place.at + kGemvWarps * kPieces};
+    if (next.at >= pieces) next = {place.tile + gridDim.x, warp * kPieces};
+    const bool more = next.tile < tiles;
+    const uint4* const from[2] = {words_of(next, 0), words_of(next, 1)};
+    float scale[2], base[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      scale[half] = to_float(scales.scale[half]);
+      base[half] = Magic<M>::kBase + static_cast<float>(scales.offsets[half] >> scales.shift & 0xF);
+    }
+    scales = load_scales(next);
 #pragma unroll
     for (int u = 0; u < kPieces; ++u) {
-      const std::int64_t k = std::int64_t{min(at + u, pieces - 1)} * kGemvInner + in_quad * 32;
-      Pair base[2];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float of_piece = __shfl_sync(kAllLanes, stretch.base[half], u, 4);
-        const std::uint32_t packed = ptx::pack2<M>(of_piece, of_piece);
-        base[half] = *reinterpret_cast<const Pair*>(&packed);
-      }
-      float d[2][4] = {};  // two sums at a time: neither product waits for the other
+      const int piece = min(place.at + u, pieces - 1);  // beyond the end: a scale of 0
+      float d[2][4] = {};                               // two sums at a time: neither product waits for the other
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        std::uint32_t pairs[4] = {};
-        if (part < kParts) load_y_pairs(y + k + i * 8, part, pairs);
-        const std::uint32_t word[2] = {(&stretch.words[u][0].x)[i], (&stretch.words[u][1].x)[i]};
+        const uint4 pairs = of_y[piece * y_stride + i * 4];
+        const std::uint32_t word[2] = {(&words[u][0].x)[i], (&words[u][1].x)[i]};
 #pragma unroll
         for (int j = 0; j < 4; j += 2) {
           std::uint32_t of_a[4];
 #pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const std::uint32_t bits = (word[e % 2] >> (4 * (j + e / 2)) & 0x000f000f) | Magic<M>::kMagic;
-            const Pair weights = __hsub2(*reinterpret_cast<const Pair*>(&bits), base[e % 2]);
-            of_a[e] = *reinterpret_cast<const std::uint32_t*>(&weights);
-          }
-          ptx::mma_m16n8k16<M>(d[j / 2], of_a, pairs[j], pairs[j + 1]);
+          for (int e = 0; e < 4; ++e) of_a[e] = and_or(word[e % 2] >> (4 * (j + e / 2)), 0x000f000f, magic);
+          ptx::mma_m16n8k16<M>(d[j / 2], of_a, (&pairs.x)[j], (&pairs.x)[j + 1]);
         }
       }
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {  // of this thread's two columns; those that are not wanted are zeros
-        const float sum = (d[0][2 * half] + d[1][2 * half]) + (d[0][2 * half + 1] + d[1][2 * half + 1]);
-        total[half] += __shfl_sync(kAllLanes, stretch.scale[half], u, 4) * sum;
+      for (int half = 0; half < 2; ++half) {
+        if (more && next.at + u < pieces) words[u][half] = __ldcs(from[half] + u * 4);
+        // Of this thread's two columns; those that are not wanted are zeros, and one thread of the quad takes off the
+        // sum.
+        const float products = (d[0][2 * half] + d[1][2 * half]) + (d[0][2 * half + 1] + d[1][2 * half + 1]);
+        const float taken = __shfl_sync(kAllLanes, base[half], u, 4) * (in_quad == 0 ? staged.sums[piece] : 0.0f);
+        total[half] += __shfl_sync(kAllLanes, scale[half], u, 4) * (products - taken);
       }
     }
-  }
-  __shared__ float of_warps[kWarps][kGemvRows];
+    if (next.tile != place.tile) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    total[half] += __shfl_xor_sync(kAllLanes, total[half], 1);
-    total[half] += __shfl_xor_sync(kAllLanes, total[half], 2);
-    if (in_quad == 0) of_warps[warp][part + 8 * half] = total[half];
+      for (int half = 0; half < 2; ++half) {
+        total[half] += __shfl_xor_sync(kAllLanes, total[half], 1);
+        total[half] += __shfl_xor_sync(kAllLanes, total[half], 2);
+        if (in_quad == 0) of_warps[turn][warp][part + 8 * half] = total[half];
+        total[half] = 0.0f;
+      }
+      __syncthreads();  // one for each tile: the other half of of_warps is written in the meantime
+      const std::int64_t row = place.tile * kGemvRows + threadIdx.x;
+      if (threadIdx.x < kGemvRows && row < a.rows) {
+        float sum = 0.0f;
+        for (int k = 0; k < kGemvWarps; ++k) sum += of_warps[turn][k][threadIdx.x];
+        z[row] = from_float<T>(sum);
+      }
+      turn ^= 1;
+    }
+    place = next;
   }
-  __syncthreads();
-  if (threadIdx.x >= kGemvRows || first + threadIdx.x >= a.rows) return;
-  float sum = 0.0f;
-  for (int k = 0; k < kWarps; ++k) sum += of_warps[k][threadIdx.x];
-  z[first + threadIdx.x] = from_float<T>(sum);
+}
+
+/// Whether gemv_kernel takes these sizes on the stream's device.
+template <class T>
+bool gemv_takes(const Problem& p, StreamView stream) {
+  int limit = 0;
+  WM_CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, stream.device.index));
+  return p.cols == 1 && p.inner % kGemvInner == 0 && p.group_size % kGemvInner == 0 &&
+         StagedY<T>::bytes(p.inner) + 2048 <= limit;
+}
+
+template <class T>
+void launch_gemv(const Weights<T>& a, const T* y, T* z, StreamView stream) {
+  const auto bytes = static_cast<int>(StagedY<T>::bytes(a.inner));
+  WM_CUDA_CHECK(cudaFuncSetAttribute(gemv_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  const std::int64_t tiles = ceil_div(a.rows, kGemvRows);
+  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(tiles, 2 * multiprocessors(stream)));
+  gemv_kernel<T><<<blocks, 32 * kGemvWarps, static_cast<std::size_t>(bytes), handle(stream)>>>(a, y, z, tiles);
+  check_launch();
 }
 
 }  // namespace warpmeter::primer::int4

@@ -42,8 +42,9 @@ std::vector<Problem> problems_of(const Kernel& kernel, bool thorough) {
     add(1, 16, 1, 4736, 3, 256);    // more pieces than the warps take in a round, groups of two
     add(1, 20, 1, 100, 3, 24);      // one column, off the pieces
     add(1, 9, 4, 1536, 3, 512);
-    add(1, 70, 16, 704, 3, 128);  // a wgmma step that half a group is left for
-    add(1, 40, 1, 640, 3, 128);   // one column: a stretch that is cut short
+    add(1, 70, 16, 704, 3, 128);   // a wgmma step that half a group is left for
+    add(1, 40, 1, 640, 3, 128);    // one column: a stretch that is cut short
+    add(1, 4500, 1, 256, 3, 128);  // several tiles a block
   } else if (kernel.has(Size::kernel_size)) {
     add(1, 40, 150, 1, 7);
     add(1, 35, 504, 1, 3);  // warps beside one another, whole pieces of 16 bytes

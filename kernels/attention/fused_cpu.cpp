@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <memory>
+#include <optional>
 
 #include "kernels/attention/detail/row_ops.hpp"
 #include "kernels/attention/detail/score_attention.hpp"
@@ -36,9 +38,10 @@ class FusedCpu final : public ScoreAttention {
                                  const ForwardArguments& arguments, bool for_backward) const override {
     const RowOps& ops = row_ops(problem.dtype);
     const ScoreProducts products(problem, true);
-    auto p = std::make_unique<Scores>(context, problem);
+    std::unique_ptr<Scores> p;
     {
       const Range range("ATTN_QK_MATMUL");
+      p = std::make_unique<Scores>(context, problem);
       products.scores(arguments.q, arguments.k, *p);
     }
     {
@@ -66,26 +69,27 @@ class FusedCpu final : public ScoreAttention {
       const Range range("ATTN_BWD_DV_MATMUL");
       products.value_gradient(p, arguments.d_o, arguments.dv);
     }
-    const Scores ds(context, problem);
+    std::optional<Scores> ds;
     {
       const Range range("ATTN_BWD_DP_MATMUL");
-      products.scores_gradient(arguments.d_o, arguments.v, ds);
+      ds.emplace(context, problem);
+      products.scores_gradient(arguments.d_o, arguments.v, *ds);
     }
     {
       const Range range("ATTN_BWD_SOFTMAX");
       const float scale = static_cast<float>(problem.scale());
       for_score_rows(problem, !problem.causal, [&](std::int64_t row, std::int64_t query) {
         const std::int64_t visible = problem.visible_keys(query);
-        ops.scaled_softmax_backward(p.row(row), ds.row(row), visible, zeros_end(problem, visible), scale);
+        ops.scaled_softmax_backward(p.row(row), ds->row(row), visible, zeros_end(problem, visible), scale);
       });
     }
     {
       const Range range("ATTN_BWD_DQ_MATMUL");
-      products.query_gradient(ds, arguments.k, arguments.dq);
+      products.query_gradient(*ds, arguments.k, arguments.dq);
     }
     {
       const Range range("ATTN_BWD_DK_MATMUL");
-      products.key_gradient(ds, arguments.q, arguments.dk);
+      products.key_gradient(*ds, arguments.q, arguments.dk);
     }
   }
 

@@ -1,5 +1,8 @@
 #include "kernels/attention/fused_cuda.hpp"
 
+#include <memory>
+#include <optional>
+
 #include "kernels/attention/detail/score_attention.hpp"
 #include "kernels/attention/detail/scores_cuda.hpp"
 #include "kernels/runtime/annotate.hpp"
@@ -34,9 +37,10 @@ class FusedCuda final : public ScoreAttention {
                                  const ForwardArguments& arguments, bool for_backward) const override {
     const DeviceGuard guard(context.device());
     const CudaScoreProducts products(context, problem, true);
-    auto p = std::make_unique<Scores>(context, problem);
+    std::unique_ptr<Scores> p;
     {
       const Range range("ATTN_QK_MATMUL");
+      p = std::make_unique<Scores>(context, problem);
       products.scores(arguments.q, arguments.k, *p);
     }
     {
@@ -63,24 +67,25 @@ class FusedCuda final : public ScoreAttention {
       const Range range("ATTN_BWD_DV_MATMUL");
       products.value_gradient(p, arguments.d_o, arguments.dv);
     }
-    const Scores ds(context, problem);
+    std::optional<Scores> ds;
     {
       const Range range("ATTN_BWD_DP_MATMUL");
-      products.scores_gradient(arguments.d_o, arguments.v, ds);
+      ds.emplace(context, problem);
+      products.scores_gradient(arguments.d_o, arguments.v, *ds);
     }
     {
       const Range range("ATTN_BWD_SOFTMAX");
       cuda_row_ops(problem.dtype)
-          .softmax_backward(products.rows(), p.row(0), ds.row(0), ds.row(0), static_cast<float>(problem.scale()),
+          .softmax_backward(products.rows(), p.row(0), ds->row(0), ds->row(0), static_cast<float>(problem.scale()),
                             Order::descending, context.stream);
     }
     {
       const Range range("ATTN_BWD_DQ_MATMUL");
-      products.query_gradient(ds, arguments.k, arguments.dq);
+      products.query_gradient(*ds, arguments.k, arguments.dq);
     }
     {
       const Range range("ATTN_BWD_DK_MATMUL");
-      products.key_gradient(ds, arguments.q, arguments.dk);
+      products.key_gradient(*ds, arguments.q, arguments.dk);
     }
   }
 };

@@ -181,8 +181,19 @@ std::size_t CudaGemm::workspace_bytes(std::size_t bytes) {
   return std::clamp(rounded, kLeastWorkspace, kMostWorkspace);
 }
 
+namespace {
+
+/// As memory snapshots have it.
+Buffer named_workspace(const Context& context, std::size_t bytes) {
+  const CategoryScope category("workspace");
+  const FrameScope frame("matmul workspace");
+  return {context, bytes};
+}
+
+}  // namespace
+
 CudaGemm::CudaGemm(const Context& context, std::size_t workspace_bytes)
-    : context_(context), workspace_(context, workspace_bytes) {
+    : context_(context), workspace_(named_workspace(context, workspace_bytes)) {
   const DeviceGuard guard(context.device());
   const cublasHandle_t handle = thread_handle(context.device(), *context.allocator);
   WM_CUBLAS_CHECK(cublasSetStream(handle, static_cast<cudaStream_t>(context.stream.handle)));

@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kSocketVariable = "WARPMETER_RANK_SOCKET";
 constexpr const char* kRankVariable = "WARPMETER_RANK";
 constexpr double kQuitSeconds = 5;
-constexpr double kMpirunSeconds = 3;  ///< for mpirun to notice that its ranks are gone, and to tidy up
+constexpr double kMpirunSeconds = 6;  ///< for mpirun to notice that its ranks are gone, and to tidy up
 
 [[noreturn]] void refuse(const std::string& what) {
   throw DeviceError(what + ": " + std::strerror(errno), false);

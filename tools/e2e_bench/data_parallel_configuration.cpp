@@ -69,7 +69,7 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 /// The models that the options name, as they are trained here.
-std::vector<Configuration> models(const OptionTable& table) {
+std::vector<Configuration> models(const OptionTable& table, Device device) {
   std::vector<Configuration> configurations;
   const std::array<std::string_view, 1> more = {kToyMlp};
   const bool tied = table.flag("--tie-head");
@@ -82,6 +82,8 @@ std::vector<Configuration> models(const OptionTable& table) {
                       : toy                        ? kToyLearningRate
                                                    : 1e-3;
     c.model.tied_head = tied && !toy;
+    c.side_stream =
+        table.flag("--side-stream") && !toy && c.structure == transformer::Structure::fused && device.is_cuda();
   }
   return configurations;
 }
@@ -171,6 +173,21 @@ void add_data_parallel_options(OptionTable& table) {
              "--verify 5");
   table.add(std::move(verify));
   harness::launch::add_group_options(table);
+  table.add_presets({{"data_parallel",
+                      "the notes' question on xl: a call for each parameter, one for all, calls during the backward, "
+                      "buckets of 1 to 1000 MiB",
+                      {{"--size", "xl"},
+                       {"--precision", "fp32"},
+                       {"--batch", "4"},
+                       {"--context", "128"},
+                       {"--data-parallel", "naive,flat,overlap,bucketed"},
+                       {"--bucket-size", "1MiB,10MiB,100MiB,1000MiB"}}}});
+  table.add_examples({
+      "e2e_bench --size tiny --data-parallel all --world-size 2,4",
+      "e2e_bench --size toy_mlp --data-parallel all --verify 5",
+      "e2e_bench --preset data_parallel --device cuda --shard-optimizer=both",
+      "mpirun -np 4 e2e_bench --size small --data-parallel bucketed --backend mpi",
+  });
 }
 
 void check_data_parallel_options(const OptionTable& table) {
@@ -262,7 +279,7 @@ std::vector<DataParallelConfiguration> expand_data_parallel(const OptionTable& t
       }
     }
   };
-  for (const Configuration& model : models(table)) {
+  for (const Configuration& model : models(table, settings.device)) {
     base.model = model;
     for (const Backend* backend : backends(table, settings.device)) {
       base.backend = backend;

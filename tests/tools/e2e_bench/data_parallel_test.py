@@ -75,7 +75,8 @@ class Verified(unittest.TestCase):
     def test_accumulated_tied_frozen_and_operation_by_operation(self):
         doc, _ = self.verify(*TINY, "--data-parallel", "flat,bucketed", "--bucket-size", "64KiB", "--structure", "all",
                              "--micro-batches", "1,3", "--tie-head", "--freeze",
-                             "layers.0.ffn,layers.1.attn.q_proj,ln2", "--shard-optimizer=both", "--verify", "2", rows=2 * 2 * 2 * 2)
+                             "layers.0.ffn,layers.1.attn.q_proj,ln2", "--shard-optimizer=both", "--verify", "2",
+                             rows=2 * 2 * 2 * 2)
         self.same_bits(doc)
         # What is frozen is exactly alike: nothing touched it. 20 parameters with a tied head.
         for row in doc["rows"]:

@@ -137,6 +137,29 @@ TEST_F(CudaMatmul, CapturedStepsReplayWithTheSameBits) {
   WM_CUDA_CHECK(cudaGraphDestroy(graph));
 }
 
+TEST_F(CudaMatmul, BesideRemembersTheSameAndHasItsOwnWorkspace) {
+  const std::int64_t rows = 200, in = 96, out = 136;
+  const DeviceArray x = array(normal(rows * in, 1), DType::bf16), w = array(normal(out * in, 2), DType::bf16);
+  const DeviceArray y = empty(rows * out, DType::bf16), other = empty(rows * out, DType::bf16);
+  const MatmulProblem problem = linear_forward(rows, in, out, DType::bf16, DType::bf16);
+  const auto product = make_matmul(context_);
+  product->multiply(problem, x.data(), w.data(), y.data());
+  const Stream second(context_.device());
+  const std::size_t before = context_.allocator->stats().current.requested;
+  {
+    const auto beside = product->beside({second.view(), context_.allocator});
+    EXPECT_EQ(context_.allocator->stats().current.requested - before, matmul_workspace_bytes(context_.device()));
+    EXPECT_EQ(beside->kernel(problem), product->kernel(problem));
+    EXPECT_NE(beside->kernel(problem), "cublaslt") << "remembered";
+    synchronize(context_.stream);
+    beside->multiply(problem, x.data(), w.data(), other.data());
+    synchronize(second.view());
+    EXPECT_EQ(other.bytes(), y.bytes());
+  }
+  EXPECT_EQ(context_.allocator->stats().current.requested, before);
+  EXPECT_EQ(context_.allocator->stats().harness, 0u) << "what trials were lent is given back";
+}
+
 TEST_F(CudaMatmul, WorkspaceIsTheAllocatorsAndGivenBack) {
   const std::size_t before = context_.allocator->stats().current.requested;
   {

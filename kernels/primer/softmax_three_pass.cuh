@@ -2,9 +2,10 @@
 //
 //   x, y   (rows, cols), fp32, bf16 or fp16; computed in fp32
 //   grid   a team of threads for each row: a warp (4 rows a block) or a block of up to 1024 threads, about one for each
-//          four pieces of 16 bytes, so that the rows under way on a multiprocessor fit in its L1
-//   passes 1: the maximum, 2: the sum of the exponentials, 3: the results. Each reads the row again, and hopes for the
-//          cache
+//          four pieces of 16 bytes, so that the rows under way on a multiprocessor fit in its L1; beyond 64 KiB a block
+//          a multiprocessor, which goes through rows
+//   passes 1: the maximum, 2: the sum of the exponentials, 3: the results. Each reads the row again and hopes for the
+//          cache; the second runs from the row's end, where the first has been last
 //   bound  memory: at best one read and one write, here up to three reads
 #include "kernels/primer/kernel_file.hpp"
 
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam)
     most = team_reduce<kTeam>(most, Max());
     float sum = 0.0f;
 #pragma unroll 4
-    for (std::int64_t col = first; col < cols; col += kStep) {
+    for (std::int64_t col = (cols - 1) / kStep * kStep + first; col >= 0; col -= kStep) {
       unpack<T>(load_pack<T, kWhole>(of_row + col, cols - col, -INFINITY), values);
 #pragma unroll
       for (const float value : values) sum += ptx::exp2_approx((value - most) * kLog2e);
@@ -91,13 +92,15 @@ __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam)
 void run(const Problem& p, const Arguments& a, StreamView stream) {
   by_dtype_and_rows(p, [&](auto type, auto whole) {
     using T = typename decltype(type)::type;
+    const std::int64_t pieces = ceil_div(p.cols, kPack<T>);
     const auto launch = [&](auto team) {
       constexpr int kThreads = team == 32 ? 32 * kRowsOfWarps : team();
-      kernel<T, team(), whole()><<<grid_x(ceil_div(p.rows * team, kThreads)), kThreads, 0, handle(stream)>>>(
-          a.input<T>(0), a.output<T>(0), p.rows, p.cols);
+      std::int64_t blocks = ceil_div(p.rows * team, kThreads);
+      if (pieces > 4096) blocks = std::min<std::int64_t>(blocks, multiprocessors(stream));
+      kernel<T, team(), whole()>
+          <<<grid_x(blocks), kThreads, 0, handle(stream)>>>(a.input<T>(0), a.output<T>(0), p.rows, p.cols);
       check_launch();
     };
-    const std::int64_t pieces = ceil_div(p.cols, kPack<T>);
     if (pieces <= 4 * 32) return launch(Int<32>());
     if (pieces <= 4 * 128) return launch(Int<128>());
     if (pieces <= 4 * 256) return launch(Int<256>());

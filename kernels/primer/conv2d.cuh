@@ -82,18 +82,17 @@ __device__ __forceinline__ void convolve(const T* x, const T* w, T* z, std::int6
   float sums[kRows][kPack<T>] = {};
   for (int first_i = 0; first_i < size; first_i += kW) {
     for (int first_j = 0; first_j < size; first_j += kW) {
-      const auto load = [&](std::int64_t line, int ahead) {  // the piece there, `ahead` to the right
-        const std::int64_t from = col + first_j + ahead * kPack<T>;
+      const auto load = [&](std::int64_t line, std::int64_t from) {
         return load_pack<T, kWhole>(x + line * cols + from, line < rows ? cols - from : 0);
       };
-      uint4 raw[kLines];
-      float weights[kW][kW];
+      const std::int64_t top = row + first_i, left = col + first_j;
+      uint4 raw[kLines], behind{};
 #pragma unroll
-      for (int i = 0; i < kLines; ++i) raw[i] = load(row + first_i + i, 0);
+      for (int i = 0; i < kLines; ++i) raw[i] = load(top + i, left);
       // Thread i has the piece of line i behind the warp's, thread kLines + i the one behind that.
-      const uint4 behind = lane < (kLent > 4 ? 2 : 1) * kLines
-                               ? load(row + first_i + lane % kLines, 32 - lane + lane / kLines)
-                               : uint4{};
+      if (lane < (kLent > 4 ? 2 : 1) * kLines)
+        behind = load(top + lane % kLines, left + (32 - lane + lane / kLines) * kPack<T>);
+      float weights[kW][kW];
 #pragma unroll
       for (int at = 0; at < kW * kW; ++at) {
         const int i = first_i + at / kW, j = first_j + at % kW;
@@ -122,9 +121,7 @@ __device__ __forceinline__ void convolve(const T* x, const T* w, T* z, std::int6
 }
 
 template <class T, int kW, bool kWhole>
-__global__ void __launch_bounds__(32 * kWarps, kW == 3   ? 3
-                                               : kW == 5 ? 2
-                                                         : 1)
+__global__ void __launch_bounds__(32 * kWarps, 10 / kW)
     kernel(const T* x, const T* w, T* z, std::int64_t batch, std::int64_t rows, std::int64_t cols, int size) {
   const std::int64_t col = (blockIdx.x * std::int64_t{32} + threadIdx.x % 32) * kPack<T>;
   for (std::int64_t of = blockIdx.z; of < batch; of += gridDim.z)

@@ -1,9 +1,10 @@
-// Without CUDA there is nothing to record.
+// Without CUDA there is nothing to record, and nothing beside.
 #include "kernels/transformer/graph.hpp"
 
 #include <utility>
 
 #include "kernels/runtime/check.hpp"
+#include "kernels/transformer/detail/side_stream.hpp"
 
 namespace warpmeter::transformer {
 
@@ -18,6 +19,15 @@ Graph::Graph(StreamView, const std::function<void()>&) {
 }
 Graph::~Graph() = default;
 void Graph::launch(StreamView) const {}
+
+namespace detail {
+
+StreamView create_side_stream(Device) {
+  WM_CHECK(false, "this build has one stream for all work");
+}
+void destroy_side_stream(StreamView) noexcept {}
+
+}  // namespace detail
 
 #endif
 

@@ -1,10 +1,57 @@
+#include <cstddef>
+#include <vector>
+
 #include <cuda_runtime_api.h>
 
 #include "kernels/runtime/check.hpp"
 #include "kernels/runtime/cuda_check.hpp"
+#include "kernels/transformer/detail/side_stream.hpp"
 #include "kernels/transformer/graph.hpp"
 
 namespace warpmeter::transformer {
+
+namespace {
+
+/// What is recorded of a side lane yields to the rest (detail/side_stream.hpp).
+void set_priorities(cudaGraph_t graph) {
+  int least = 0, greatest = 0;
+  WM_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  std::size_t count = 0;
+  WM_CUDA_CHECK(cudaGraphGetNodes(graph, nullptr, &count));
+  std::vector<cudaGraphNode_t> nodes(count), main, side;
+  WM_CUDA_CHECK(cudaGraphGetNodes(graph, nodes.data(), &count));
+  for (cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+    WM_CUDA_CHECK(cudaGraphNodeGetType(node, &type));
+    if (type != cudaGraphNodeTypeKernel) continue;
+    cudaLaunchAttributeValue value{};
+    WM_CUDA_CHECK(cudaGraphKernelNodeGetAttribute(node, cudaLaunchAttributePriority, &value));
+    (value.priority == detail::kSidePriority ? side : main).push_back(node);
+  }
+  if (side.empty()) return;
+  const auto set = [](const std::vector<cudaGraphNode_t>& to, int priority) {
+    cudaLaunchAttributeValue value{};
+    value.priority = priority;
+    for (cudaGraphNode_t node : to) {
+      WM_CUDA_CHECK(cudaGraphKernelNodeSetAttribute(node, cudaLaunchAttributePriority, &value));
+    }
+  };
+  set(main, greatest);
+  set(side, least);
+}
+
+}  // namespace
+
+StreamView detail::create_side_stream(Device device) {
+  const DeviceGuard guard(device);
+  cudaStream_t stream = nullptr;
+  WM_CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, kSidePriority));
+  return {device, stream};
+}
+
+void detail::destroy_side_stream(StreamView stream) noexcept {
+  static_cast<void>(cudaStreamDestroy(static_cast<cudaStream_t>(stream.handle)));
+}
 
 bool Graph::supported(Device device) {
   return device.is_cuda();
@@ -27,7 +74,14 @@ Graph::Graph(StreamView stream, const std::function<void()>& work) {
   }
   WM_CUDA_CHECK(cudaStreamEndCapture(handle, &graph));
   cudaGraphExec_t executable = nullptr;
-  const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
+  cudaError_t error = cudaErrorUnknown;
+  try {
+    set_priorities(graph);
+    error = cudaGraphInstantiate(&executable, graph, 0);
+  } catch (...) {
+    cudaGraphDestroy(graph);
+    throw;
+  }
   cudaGraphDestroy(graph);
   WM_CUDA_CHECK(error);
   handle_ = executable;

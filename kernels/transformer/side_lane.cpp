@@ -2,12 +2,13 @@
 
 #include <exception>
 
+#include "kernels/transformer/detail/side_stream.hpp"
+
 namespace warpmeter::transformer {
 
 SideLane::SideLane(const Context& main, layers::Matmul& matmul)
     : main_(main.stream),
-      stream_(main.device()),
-      context_{stream_.view(), main.allocator},
+      context_{detail::create_side_stream(main.device()), main.allocator},
       forked_(main.device()),
       joined_(main.device()),
       turns_{Event(main.device()), Event(main.device())},
@@ -19,6 +20,8 @@ SideLane::~SideLane() {
   } catch (const std::exception&) {
     // The device has failed, and whoever uses it next is told.
   }
+  matmul_.reset();
+  detail::destroy_side_stream(context_.stream);
 }
 
 void SideLane::fork() {

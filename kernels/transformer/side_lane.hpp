@@ -34,7 +34,6 @@ class SideLane {
 
  private:
   StreamView main_;
-  Stream stream_;
   Context context_;
   Event forked_, joined_;
   std::array<Event, 2> turns_;

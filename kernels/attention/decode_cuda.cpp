@@ -116,6 +116,14 @@ std::int64_t choose_splits(const Params& p, const cuda_decode::Residency& r, std
                                   std::min<std::int64_t>(key_blocks, cuda_decode::kMostLastBlockParts));
 }
 
+/// Groups of keys that a warp has of the longest stream, at most.
+int groups_a_warp(std::int64_t longest, const DecodePlan& plan) {
+  constexpr std::int64_t kWarps = 4, kEnough = 8;
+  const std::int64_t blocks = ceil_div(ceil_div(longest, plan.block), plan.parts);
+  const std::int64_t keys = std::min(blocks * plan.block, longest);
+  return static_cast<int>(std::min(kEnough, ceil_div(ceil_div(keys, cuda_decode::kWarpKeys), kWarps)));
+}
+
 /// Where p.parts of a row meet.
 Join choose_join(const Params& p, const cuda_decode::Residency& r, std::int64_t slots) {
   constexpr std::int64_t kMostRows = 1024;  // partial rows that one block can read without being waited for
@@ -199,6 +207,7 @@ void flash_decode_cuda(const Context& context, const DecodeProblem& problem, con
   p.merge = kind_of(plan.merge);
   p.join = plan.join;
   p.alone = plan.alone;
+  p.stages = groups_a_warp(view.longest(), plan);
   p.pass_l2 = plan.pass_l2;
   if (p.join != Join::none && !cuda_decode::on_tensor_cores(p)) p.join = Join::kernel;  // queries off their 16 bytes
   if (p.join == Join::none || p.join == Join::cluster) {

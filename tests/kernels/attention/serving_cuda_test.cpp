@@ -130,7 +130,8 @@ TEST_F(ServingCuda, EveryShapeGivesTheReference) {
   for (const Shape s :
        {Shape{8, 8, 64, 1}, Shape{8, 2, 128, 1}, Shape{4, 4, 80, 1}, Shape{3, 1, 17, 2}, Shape{2, 2, 1, 1},
         Shape{8, 1, 256, 1}, Shape{32, 2, 64, 1}, Shape{4, 2, 96, 8}, Shape{6, 2, 40, 5}, Shape{10, 1, 33, 16},
-        Shape{8, 2, 128, 16}, Shape{8, 2, 128, 8}, Shape{4, 1, 256, 6}, Shape{20, 1, 128, 1}, Shape{17, 1, 64, 3}}) {
+        Shape{8, 2, 128, 16}, Shape{8, 2, 128, 8}, Shape{4, 1, 256, 6}, Shape{20, 1, 128, 1}, Shape{8, 1, 128, 16},
+        Shape{12, 2, 128, 11}, Shape{17, 1, 64, 3}}) {
     for (const DType dtype : {DType::bf16, DType::fp32, DType::fp16}) {
       for (const std::int64_t page : {0, 16, 64}) {
         Batch batch(gpu, {s.heads, s.tokens, dtype}, s.kv_heads, s.head_dim, {s.tokens, 77, 300, 1000}, dtype, page);
@@ -238,6 +239,7 @@ TEST_F(ServingCuda, PartsMeetInEveryPlace) {
                         Case{8, 2, 128, 1, lse(40), Join::last_block}, Case{8, 2, 128, 1, tree(100), Join::last_block},
                         Case{8, 2, 128, 1, two_pass, Join::kernel}, Case{8, 1, 64, 5, tree(4), Join::cluster},
                         Case{8, 1, 64, 5, tree(9), Join::last_block}, Case{8, 1, 256, 5, lse(8), Join::cluster},
+                        Case{16, 1, 64, 5, tree(4), Join::cluster}, Case{16, 1, 64, 5, lse(9), Join::last_block},
                         Case{8, 1, 256, 5, lse(33), Join::last_block}, Case{2, 2, 40, 1, tree(2), Join::cluster},
                         Case{2, 2, 40, 1, tree(3), Join::last_block}}) {
     const std::string text = std::to_string(c.heads) + "/" + std::to_string(c.kv_heads) + " d" +

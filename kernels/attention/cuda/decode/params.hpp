@@ -8,8 +8,7 @@ namespace warpmeter::attention::cuda_decode {
 
 enum class Element : std::int32_t { fp32, bf16, fp16 };
 
-/// Rows of queries that one block of the tensor core kernel takes at most, and the keys that a warp scores at once.
-inline constexpr int kMostTileRows = 32;
+/// Keys that a warp scores at once.
 inline constexpr int kWarpKeys = 16;
 
 enum class MergeKind : std::int32_t { tree, lse, two_pass };
@@ -36,6 +35,7 @@ struct Params {
   MergeKind merge = MergeKind::tree;
   Join join = Join::none;
   bool pass_l2 = false;  ///< keys and values are the first to leave the L2 cache
+  int stages = 8;        ///< groups that a warp's ring holds; no more than it has to copy, or the kernel's own number
   bool alone = false;    ///< one block a multiprocessor: for launches of no more blocks than there are
   unsigned* counters =
       nullptr;    ///< of last_block: zeros, one a (sequence, key/value head, row block); zeros afterwards

@@ -58,14 +58,12 @@ struct Model::Impl {
         layout(model_config),
         memory(context, planning),
         matmul(matmul_of(context, model_options, planning)),
-        side(side_by_side() && !planning ? std::make_unique<SideLane>(context, *matmul) : nullptr),
-        executor(memory, matmul.get(), side_by_side(), side.get()),
+        executor(memory, matmul.get(), side_by_side()),
         gradients(layout, model_options.frozen) {
     WM_CHECK(invalid_reason(config).empty(), invalid_reason(config));
     const PrecisionPolicy& precision = options.precision;
     if (const std::size_t bytes = layers::matmul_workspace_bytes(context.device()); bytes != 0) {
       matmul_workspace = Charge(memory, MemoryKind::workspace, Memory::rounded(bytes));
-      if (side_by_side()) side_workspace = Charge(memory, MemoryKind::workspace, Memory::rounded(bytes));
     }
     weights = Array(memory, "weights", layout.elements(), precision.activation, MemoryKind::parameters);
     if (precision.master != MasterKind::none) {
@@ -108,7 +106,10 @@ struct Model::Impl {
   Array first_moments, second_moments, state, loss;
   std::int64_t state_elements = 0;
   std::vector<std::int64_t> state_places;  ///< of each parameter's moments and kept masters; empty: as the weights
-  Array squares;                           ///< of the gradients so far, where they are taken beside the backward
+  Array resident_squares;                  ///< of gradients that reside, those of each parameter at its square_places
+  std::vector<std::int64_t> square_places;
+  std::size_t squared = 0;  ///< parameters since the last backward
+  Array squares;            ///< of the gradients so far, where they are taken beside the backward
   Array logits;
   BlockContext block_context;
   std::vector<std::string_view> layer_names;
@@ -238,6 +239,7 @@ struct Model::Impl {
     WM_CHECK(state.defined(), "prepare_training() comes first");
     gradients.give_back();
     squares.reset();
+    squared = 0;
     if (for_step && side_by_side() && options.frozen.empty() && !gradients.resident()) take_squares();
     const Block& kind = block(options.structure);
     std::vector<BlockState> states(static_cast<std::size_t>(config.layers));
@@ -431,6 +433,38 @@ struct Model::Impl {
     return state_places.empty() ? layout.parameters()[index].offset : state_places[index];
   }
 
+  void square(std::span<const std::size_t> parameters, StreamView where) {
+    WM_CHECK(gradients.resident(), "where gradients reside");
+    const auto pieces = [](std::int64_t count) {
+      const layers::GradientTensor one[] = {{nullptr, count}};
+      return layers::SquareSums{.gradients = one}.pieces();
+    };
+    if (!resident_squares.defined()) {
+      std::int64_t end = 0;
+      for (std::size_t i = 0; i < layout.parameters().size(); ++i) {
+        square_places.push_back(end);
+        if (gradients.trainable(i)) end += pieces(layout.parameters()[i].count());
+      }
+      resident_squares = Array(memory, "squares of gradients", end * std::int64_t{sizeof(double)}, DType::uint8,
+                               MemoryKind::workspace);
+    }
+    if (memory.planning()) return;
+    for (const std::size_t i : parameters) {
+      const Parameter& p = layout.parameters().at(i);
+      const layers::GradientTensor one[] = {{gradients.at(p.offset), p.count()}};
+      layers::square_sums({where, memory.context().allocator},
+                          {.gradients = one,
+                           .dtype = options.precision.gradient,
+                           .sums = resident_squares.as<double>() + square_places[i]});
+      ++squared;
+    }
+  }
+  [[nodiscard]] bool all_squared() const {
+    std::size_t trained = 0;
+    for (std::size_t i = 0; i < layout.parameters().size(); ++i) trained += gradients.trainable(i) ? 1 : 0;
+    return resident_squares.defined() && squared == trained;
+  }
+
   void begin_update() {
     const PrecisionPolicy& p = options.precision;
     std::vector<layers::GradientTensor> list;
@@ -448,11 +482,12 @@ struct Model::Impl {
     }
     auto* step = static_cast<StepState*>(state.data());
     layers::GradientNorm norm{.gradients = list, .dtype = p.gradient, .max_norm = options.max_norm, .state = step};
-    if (squares.defined()) {
+    if (squares.defined() || all_squared()) {
       norm.squared = true;
-      norm.workspace = squares.data();
+      norm.workspace = squares.defined() ? squares.data() : resident_squares.data();
       executor.apply("GRADIENT_NORM", OperationKind::optimizer, layers::gradient_norm, norm);
       squares.reset();
+      squared = 0;
     } else {
       executor.apply_with_workspace("GRADIENT_NORM", OperationKind::optimizer, layers::gradient_norm, norm);
     }
@@ -619,6 +654,12 @@ void Model::prepare_training() {
   m.second_moments = Array(m.memory, "second moments", count, m.options.precision.moment, MemoryKind::optimizer);
   m.state = Array(m.memory, "step state", sizeof(StepState), DType::uint8, MemoryKind::optimizer);
   m.loss = Array(m.memory, "loss", 1, DType::fp32, MemoryKind::logits);
+  if (m.side_by_side()) {
+    m.side_workspace = Charge(m.memory, MemoryKind::workspace,
+                              Memory::rounded(layers::matmul_workspace_bytes(m.memory.context().device())));
+    if (!m.memory.planning()) m.side = std::make_unique<SideLane>(m.memory.context(), *m.matmul);
+    m.executor.set_side(m.side.get());
+  }
   if (m.memory.planning()) return;
   for (const Array* array : {&m.first_moments, &m.second_moments}) {
     fill_bytes(array->data(), m.device(), 0, Impl::bytes_of(*array), m.stream());
@@ -659,6 +700,10 @@ void Model::accumulate() {
 
 void Model::keep_state_of(std::vector<bool> kept) {
   impl_->keep_state_of(kept);
+}
+
+void Model::square(std::span<const std::size_t> parameters, StreamView stream) {
+  impl_->square(parameters, stream);
 }
 
 void Model::begin_update() {

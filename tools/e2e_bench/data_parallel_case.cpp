@@ -119,7 +119,7 @@ reports::TableLayout data_parallel_layout(bool verified) {
   } else {
     layout.columns.insert(layout.columns.end(),
                           {"step_s", "comm_ms", "exposed_ms", "peak_mem_mib", "call_overhead_us", "bandwidth_gbps",
-                           "predicted_best_bucket_mib", "measured_best_bucket", "status"});
+                           "predicted_best_bucket_mib", "measured_best_bucket", "fit_formula", "status"});
   }
   layout.wide_columns = {"batch",
                          "parameters",

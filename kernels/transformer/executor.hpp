@@ -88,14 +88,16 @@ struct AttentionState {
 /// at once, and aside is the main stream.
 class Executor {
  public:
-  /// `matmul` may be null in a planning memory, `side` anywhere. `side_by_side`: that there is one, or in a planning
-  /// memory would be. All are borrowed.
-  Executor(Memory& memory, layers::Matmul* matmul, bool side_by_side = false, SideLane* side = nullptr)
-      : memory_(&memory), matmul_(matmul), side_(side), side_by_side_(side_by_side) {}
+  /// `matmul` may be null in a planning memory. `side_by_side`: that there will be a side lane, or in a planning memory
+  /// would be. All are borrowed.
+  Executor(Memory& memory, layers::Matmul* matmul, bool side_by_side = false)
+      : memory_(&memory), matmul_(matmul), side_by_side_(side_by_side) {}
 
   [[nodiscard]] Memory& memory() const { return *memory_; }
   void set_sink(OperationSink* sink) { sink_ = sink; }
   void set_layer(std::int64_t layer) { layer_ = layer; }
+  /// Before anything is put aside.
+  void set_side(SideLane* side) { side_ = side; }
 
   template <class Arguments>
   void apply(std::string_view name, OperationKind kind, void (*function)(const Context&, const Arguments&),
@@ -159,7 +161,7 @@ class Executor {
  private:
   Memory* memory_;
   layers::Matmul* matmul_;
-  SideLane* side_;
+  SideLane* side_ = nullptr;
   bool side_by_side_;
   std::vector<Array> kept_, kept_before_turn_;
   bool main_moved_ = true;  ///< since the last fork

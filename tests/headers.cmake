@@ -1,9 +1,18 @@
-# Every public header compiles on its own: one generated file each, never linked.
+# Every public header compiles on its own: one generated file each, never linked. A header that its own source file
+# includes before everything else has been compiled so already.
 file(GLOB_RECURSE _headers RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/kernels/*.hpp ${PROJECT_SOURCE_DIR}/reports/*.hpp ${PROJECT_SOURCE_DIR}/tools/*.hpp)
 # Room-private headers (detail/), and those that only nvcc or one instruction set takes, are compiled by their users.
 list(FILTER _headers EXCLUDE REGEX "/(detail|dev|cuda)/|_cuda\\.hpp$|cuda_check\\.hpp$")
+set(_files "")
 foreach(_header IN LISTS _headers)
+  string(REGEX REPLACE "\\.hpp$" ".cpp" _source ${PROJECT_SOURCE_DIR}/${_header})
+  if(EXISTS ${_source})
+    file(STRINGS ${_source} _first REGEX "^#" LIMIT_COUNT 1)
+    if(_first STREQUAL "#include \"${_header}\"")
+      continue()
+    endif()
+  endif()
   string(MAKE_C_IDENTIFIER ${_header} _stem)
   set(_file ${PROJECT_BINARY_DIR}/header_check/${_stem}.cpp)
   if(NOT EXISTS ${_file})

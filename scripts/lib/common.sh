@@ -3,6 +3,9 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
+# Where ccache is: dependencies from the compiler instead of a preprocessor run of its own for what it has not seen.
+export CCACHE_DEPEND=${CCACHE_DEPEND:-1}
+
 say() { printf '%s\n' "$*" >&2; }
 die() { say "$(basename "$0"): $*"; exit 1; }
 

@@ -5,6 +5,12 @@ import pathlib
 import subprocess
 import time
 
+# A test says itself which launcher its ranks have, also where one has started the test.
+LAUNCHERS = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID",
+             "SLURM_STEP_NUM_TASKS", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMIX_RANK")
+for name in LAUNCHERS:
+    os.environ.pop(name, None)
+
 TOOL = os.environ.get("RANK_TOOL") or os.environ["ALLREDUCE_BENCH"]
 SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
 

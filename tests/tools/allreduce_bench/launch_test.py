@@ -12,8 +12,6 @@ import unittest
 
 from common import QUICK, TOOL, run, wait_until
 
-LAUNCHERS = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID",
-             "SLURM_STEP_NUM_TASKS", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMIX_RANK")
 AVAILABLE = run("--list").stdout
 
 
@@ -28,8 +26,7 @@ def free_port():
 
 
 def environment(**variables):
-    kept = {name: text for name, text in os.environ.items() if name not in LAUNCHERS}
-    return {**kept, **{name: str(text) for name, text in variables.items()}}
+    return {**os.environ, **{name: str(text) for name, text in variables.items()}}
 
 
 def start(rank, ranks, port, *arguments, prefix=(), host="127.0.0.1"):

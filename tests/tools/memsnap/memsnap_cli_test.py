@@ -437,6 +437,11 @@ class RecordModels(Case):
 
     def test_phases_layers_and_operations(self):
         snapshot, path = self.record("tiny", "train_step", "bf16")
+        opcodes = [opcode for opcode, _, _ in pickletools.genops(path.read_bytes())]
+        self.assertLessEqual({opcode.name for opcode in opcodes}, plain.VIEWER_OPCODES)
+        self.assertLessEqual(max(opcode.proto for opcode in opcodes), 4)
+        plain.replay(snapshot)
+        self.assertIn("ok (", self.good("check", path).stdout)
         notes = [(note["stage"], note["name"]) for note in snapshot["external_annotations"]]
         phase = lambda name, *within: [("START", name), *within, ("END", name)]  # noqa: E731
         up, down = phase("LAYER_0") + phase("LAYER_1"), phase("LAYER_1") + phase("LAYER_0")

@@ -16,7 +16,17 @@ MARKED = ("oom", "mismatch", "error", "crashed", "timeout", "interrupted", "unkn
 #: What the field calls bandwidths of a collective: no phases, for all that they stand before the unit.
 BANDWIDTHS = ("algo", "algbw", "busbw")
 
-_PHASES = {"fwd": "Forward", "bwd": "Backward", "fwd_bwd": "Forward and backward", "optim": "Optimizer", "": ""}
+_PHASES = {
+    "fwd": "Forward",
+    "bwd": "Backward",
+    "fwd_bwd": "Forward and backward",
+    "optim": "Optimizer",
+    "oneshot": "One-shot prefill",
+    "chunked": "Chunked prefill",
+    "tpot": "Output token",
+    "decode_alone": "Decoding alone",
+    "": "",
+}
 _MEMORY = {"peak_mem": "peak memory", "reserved_mem": "reserved memory"}
 _BEST = {
     "time": "lower is better",

@@ -63,6 +63,10 @@ _PANELS = (
     "head_dim",
     "world_size",
 )
+#: Numbers that may be a word: splits auto.
+_NUMBERS_OR_WORDS = ("splits", "block")
+#: How a file says that a row's implementation has no such thing: an implementation without streams has no merge.
+NOT_APPLICABLE = "-"
 #: Fields that no picture is split by: the columns say which phases a row timed.
 _NEVER = ("pass",)
 
@@ -99,7 +103,8 @@ class Study:
         names = list(dict.fromkeys(name for _, _, values in rows for name in values))
         for _, _, values in rows:  # a field that only some rows have
             for name in names:
-                values.setdefault(name, None)
+                if values.setdefault(name, None) == NOT_APPLICABLE:
+                    values[name] = None
         names = _add_provenance(files, rows, names)
         distinct = _distinct(rows, names)
         varying = [name for name in names if len(distinct[name]) > 1 and name not in _NEVER]
@@ -114,7 +119,9 @@ class Study:
         chosen = [name for name in _SERIES if name in free][:1]
         if self.axis in _SERIES:  # side by side along the axis, each in its colour
             chosen = [self.axis]
-        self.series_keys = chosen + [name for name in ("run",) if name in free]
+        # What one implementation has and another has not tells variants of the former apart.
+        variants = [name for name in free if chosen == ["impl"] and _only_some_have(rows, name, "impl")]
+        self.series_keys = chosen + variants + [name for name in ("run",) if name in free]
         if not chosen and self.axis and "impl" in self.constants:
             self.series_keys = ["impl", *self.series_keys]
         free = [name for name in free if name not in self.series_keys]
@@ -202,7 +209,7 @@ def value_text(name, value):
         return ""
     if isinstance(value, bool):
         return name if value else f"not {name}"
-    if isinstance(value, str):
+    if isinstance(value, str) and name not in _NUMBERS_OR_WORDS:
         return value
     return f"{name} {value}"
 
@@ -296,6 +303,14 @@ def _follows(rows, name, others):
     return all(
         seen.setdefault(tuple(values[other] for other in others), values[name]) == values[name] for _, _, values in rows
     )
+
+
+def _only_some_have(rows, name, owner):
+    """Whether every value of `owner` has `name` in all its rows or in none, and there are both kinds."""
+    has = {}
+    for _, _, values in rows:
+        has.setdefault(values[owner], set()).add(values[name] is not None)
+    return all(len(kinds) == 1 for kinds in has.values()) and len(set.union(*has.values())) == 2
 
 
 def _name_what_follows_the_axis(files, rows, varying, axis):

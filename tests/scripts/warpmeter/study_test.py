@@ -106,6 +106,25 @@ class Placing(unittest.TestCase):
         self.assertEqual(whole.tool, "attn_bench and pytorch_attention")
         self.assertEqual(len(whole.panels), 4)
 
+    def test_what_one_implementation_alone_has_tells_its_variants_apart(self):
+        document = report_samples.attention()
+        document["row_keys"] = ["impl", "batch", "kv_len", "merge", "splits"]
+        document["rows"] = [
+            {"impl": impl, "batch": batch, "kv_len": kv_len, "merge": merge, "splits": splits, "decode_ms": 1.0,
+             "status": "ok", "reason": None, "rerun": "x"}
+            for impl, merge, splits in (("naive", "-", "-"), ("flash_decode", "tree", "auto"),
+                                        ("flash_decode", "lse", "4"))
+            for batch in (1, 16) for kv_len in (1024, 4096)
+        ]
+        whole = placed(document)[0]
+        self.assertEqual((whole.axis, whole.panel_keys), ("kv_len", ["batch"]))
+        self.assertEqual(list(whole.series_labels.values()),
+                         ["naive", "flash_decode, tree, splits auto", "flash_decode, lse, splits 4"])
+        document["rows"] = document["rows"][:8]
+        whole = placed(document)[0]
+        self.assertEqual(list(whole.series_labels.values()), ["naive", "flash_decode"])
+        self.assertEqual(whole.constants["splits"], "auto")
+
     def test_other_fields_are_another_study(self):
         self.assertEqual(
             [whole.tool for whole in placed(report_samples.attention(), report_samples.model())],

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam)
   for (std::int64_t row = blockIdx.x * std::int64_t{teams} + threadIdx.x / kTeam; row < rows;
        row += gridDim.x * std::int64_t{teams}) {
     const T* const of_row = x + row * cols;
-    float sum = 0.0f;
+    CompensatedSum sum;
     for (std::int64_t first = thread * kPack<T>; first < cols; first += kTeam * kUnroll * kPack<T>) {
       uint4 raw[kUnroll];
 #pragma unroll
@@ -71,11 +71,11 @@ __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam)
         float of_piece = 0.0f;
 #pragma unroll
         for (const float value : values) of_piece += value;
-        sum += of_piece;
+        sum.add(of_piece);
       }
     }
-    sum = team_reduce<kTeam>(sum, Add());
-    if (thread == 0) y[row] = from_float<T>(sum);
+    const float total = team_reduce<kTeam>(sum.sum, Add());
+    if (thread == 0) y[row] = from_float<T>(total);
   }
 }
 

@@ -60,26 +60,27 @@ __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam)
   for (std::int64_t row = blockIdx.x * std::int64_t{teams} + threadIdx.x / kTeam; row < rows;
        row += gridDim.x * std::int64_t{teams}) {
     const T* const of_row = x + row * cols;
-    float sum = 0.0f;
+    CompensatedSum sum;
     for (std::int64_t first = thread * kPack<T>; first < cols; first += kTeam * kUnroll * kPack<T>) {
-      uint4 raw[kUnroll];
+      uint4 raw[kUnroll], raw_w[kUnroll];
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t col = first + u * kTeam * kPack<T>;
         raw[u] = load_pack<T, kWhole, Evict::first>(of_row + col, cols - col);
+        raw_w[u] = load_pack<T, kWhole>(w + col, cols - col);
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        const std::int64_t col = first + u * kTeam * kPack<T>;
-        float values[kPack<T>], weights[kPack<T>];
+        float values[kPack<T>], weights[kPack<T>], of_piece = 0.0f;
         unpack<T>(raw[u], values);
-        unpack<T>(load_pack<T, kWhole>(w + col, cols - col), weights);
+        unpack<T>(raw_w[u], weights);
 #pragma unroll
-        for (int i = 0; i < kPack<T>; ++i) sum += weights[i] * values[i];
+        for (int i = 0; i < kPack<T>; ++i) of_piece += weights[i] * values[i];
+        sum.add(of_piece);
       }
     }
-    sum = team_reduce<kTeam>(sum, Add());
-    if (thread == 0) y[row] = from_float<T>(sum);
+    const float total = team_reduce<kTeam>(sum.sum, Add());
+    if (thread == 0) y[row] = from_float<T>(total);
   }
 }
 

@@ -142,11 +142,20 @@ struct StagedY {
   }
 };
 
+/// 16 bytes of weights; the row's next 256 bytes will be asked for, too.
+__device__ __forceinline__ uint4 load_words(const uint4* p) {
+  uint4 x;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "l"(p));
+  return x;
+}
+
 /// z = a y for a single column, bound by reading the weights. A block stays and goes through tiles of 16 rows, with y
 /// in shared memory. Its warps take turns at stretches of four pieces of 128 along `inner`; where a warp has multiplied
-/// a piece, it asks for the one that it needs there next. A piece is eight products of 16 x 8 x 16 on the tensor cores,
-/// of which one column is wanted (three in fp32): weights go in as kBase + n, as they come out of their words with a
-/// shift and a mask, and
+/// two pieces, it asks for those that it needs there next. A piece is eight products of 16 x 8 x 16 on the tensor
+/// cores, of which one column is wanted (three in fp32): weights go in as kBase + n, as they come out of their words
+/// with a shift and a mask, and
 ///   sum y (n - offset) = sum y (kBase + n) - (kBase + offset) sum y.
 /// Asks for whole pieces in rows and groups.
 template <class T>
@@ -199,7 +208,7 @@ __global__ void __launch_bounds__(32 * kGemvWarps, 2) gemv_kernel(Weights<T> a, 
   for (int u = 0; u < kPieces; ++u) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (place.at + u < pieces) words[u][half] = __ldcs(words_of(place, half) + u * 4);
+      if (place.at + u < pieces) words[u][half] = load_words(words_of(place, half) + u * 4);
     }
   }
   Scales scales = load_scales(place);
@@ -238,12 +247,18 @@ __global__ void __launch_bounds__(32 * kGemvWarps, 2) gemv_kernel(Weights<T> a, 
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        if (more && next.at + u < pieces) words[u][half] = __ldcs(from[half] + u * 4);
         // Of this thread's two columns; those that are not wanted are zeros, and one thread of the quad takes off the
         // sum.
         const float products = (d[0][2 * half] + d[1][2 * half]) + (d[0][2 * half + 1] + d[1][2 * half + 1]);
         const float taken = __shfl_sync(kAllLanes, base[half], u, 4) * (in_quad == 0 ? staged.sums[piece] : 0.0f);
         total[half] += __shfl_sync(kAllLanes, scale[half], u, 4) * (products - taken);
+      }
+      if (u % 2 == 1 && more) {  // two pieces are 128 bytes of a row, asked for together
+#pragma unroll
+        for (int item = 0; item < 4; ++item) {
+          const int half = item / 2, of = u - 1 + item % 2;
+          if (next.at + of < pieces) words[of][half] = load_words(from[half] + of * 4);
+        }
       }
     }
     if (next.tile != place.tile) {

@@ -169,6 +169,17 @@ __device__ __forceinline__ void team_merge(float& most, float& sum) {
   }
 }
 
+/// A sum that keeps what rounding takes off it (Kahan): a thread's part of a long row would else lose a digit.
+struct CompensatedSum {
+  float sum = 0.0f, lost = 0.0f;
+
+  __device__ __forceinline__ void add(float x) {
+    const float wanted = x - lost, larger = __fadd_rn(sum, wanted);
+    lost = __fadd_rn(__fadd_rn(larger, -sum), -wanted);
+    sum = larger;
+  }
+};
+
 /// What online attention knows of the keys so far: the largest score, in units of log2, and the sums of the terms
 /// 2^(score - most) and of the terms times the values.
 struct OnlineState {

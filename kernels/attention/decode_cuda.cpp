@@ -87,29 +87,26 @@ std::int64_t row_blocks(const Params& p, const cuda_decode::Residency& r) {
   return std::int64_t{p.batch} * p.num_kv_heads * r.row_blocks;
 }
 
-/// Streams of each row block. Where the blocks are too few for the device: a power of two, so many that they fill it
-/// once, in clusters. Where there are enough: whole sequences if those are short, as a part costs its block some
-/// microseconds; else pieces of kPieceKeys, which the device deals out, so that its slower processors get fewer.
+/// Streams of each row block: a power of two, so many that they fill the device once, in clusters. More of them cost
+/// each block some microseconds for its part, fewer leave memory idle. Where the blocks alone fill the device long
+/// sequences are cut into pieces that the device deals out, so that its slower processors get fewer.
 std::int64_t choose_splits(const Params& p, const cuda_decode::Residency& r, std::int64_t processors,
                            std::int64_t longest, std::int64_t key_blocks) {
-  constexpr std::int64_t kPieceKeys = 2048, kLeastKeys = 256, kRounds = 3, kMostClusterKeys = 4096;
+  constexpr std::int64_t kPieceKeys = 8192, kHalfPieceKeys = 4096, kLeastKeys = 256, kMostClusterKeys = 4096;
+  constexpr std::int64_t kRounds = 3;
   const std::int64_t blocks = row_blocks(p, r);
   const std::int64_t slots = processors * r.blocks_a_processor;
-  if (10 * blocks >= 9 * processors) {
-    const std::int64_t parts = longest / kPieceKeys;
-    return blocks * parts >= kRounds * slots
-               ? std::clamp<std::int64_t>(parts, 1,
-                                          std::min<std::int64_t>(key_blocks, cuda_decode::kMostLastBlockParts))
-               : 1;
+  std::int64_t fill = 1;
+  while (2 * fill <= std::min<std::int64_t>(cuda_decode::kMostClusterParts, key_blocks) && blocks * 2 * fill <= slots) {
+    fill *= 2;
+  }
+  if (cuda_decode::on_tensor_cores(p) && 10 * blocks >= 9 * processors) {
+    const std::int64_t wanted = fill > 1 ? std::min(fill, longest / kHalfPieceKeys) : longest / kPieceKeys;
+    return std::clamp<std::int64_t>(wanted, 1, std::min<std::int64_t>(key_blocks, cuda_decode::kMostLastBlockParts));
   }
   if (r.clusters) {
-    std::int64_t parts = 1;
-    while (2 * parts <= std::min<std::int64_t>(cuda_decode::kMostClusterParts, key_blocks) &&
-           blocks * 2 * parts <= slots) {
-      parts *= 2;
-    }
-    if (2 * parts > key_blocks) return parts;  // a short sequence: as many as can be
-    if (longest <= parts * kMostClusterKeys && 4 * blocks * parts > slots) return parts;
+    if (2 * fill > key_blocks) return fill;  // a short sequence: as many as can be
+    if (longest <= fill * kMostClusterKeys && 4 * blocks * fill > slots) return fill;
   }
   const std::int64_t keys = std::clamp(ceil_div(longest * blocks, kRounds * slots), kLeastKeys, kPieceKeys);
   return std::clamp<std::int64_t>(ceil_div(longest, keys), 1,

@@ -75,11 +75,12 @@ std::int64_t choose_key_splits(Device device, const DecodeProblem& problem, cons
 
 /// Elements of a sequence's gathered keys, of its parts' O, and their LSE.
 struct Sizes {
-  std::size_t gathered, parts_o, parts_lse;
+  std::size_t gathered, queries, parts_o, parts_lse;
   Sizes(const DecodeProblem& problem, const KvView& view, std::int64_t length, const Split& split) {
     gathered = static_cast<std::size_t>(view.num_kv_heads * length * view.head_dim) * size_of(problem.dtype);
     const auto rows = static_cast<std::size_t>((split.parts + 1) * problem.num_heads * problem.tokens);
     parts_o = rows * static_cast<std::size_t>(view.head_dim) * size_of(problem.dtype);
+    queries = parts_o / static_cast<std::size_t>(split.parts + 1) * static_cast<std::size_t>(split.parts);
     parts_lse = rows * sizeof(float);
   }
 };
@@ -117,7 +118,7 @@ PrefillPlan plan_prefill(Device device, const DecodeProblem& problem, const KvVi
     std::size_t peak =
         forward_peak(*plan.implementation, problem_of(problem, view, together ? view.batch : 1, split.rest, true));
     if (split.parts > 0) {
-      bytes += rounded(sizes.parts_o) + rounded(sizes.parts_lse);
+      bytes += rounded(sizes.parts_o) + rounded(sizes.parts_lse) + (device.is_cuda() ? rounded(sizes.queries) : 0);
       peak =
           std::max(peak, forward_peak(*plan.implementation, problem_of(problem, view, split.parts, split.part, false)));
     }
@@ -165,13 +166,24 @@ void prefill_sequence(const Context& context, const DecodeProblem& problem, cons
   const std::int64_t rows = problem.num_heads * problem.tokens;
   const Operand part{parts_o.data(), rows * view.head_dim, problem.tokens * view.head_dim, view.head_dim};
   float* const part_lse = static_cast<float*>(parts_lse.data());
-  arguments.q.batch_stride = 0;  // the same queries for every part
+  Buffer copies;
+  if (context.device().is_cuda()) {
+    copies = Buffer(context, sizes.queries);
+#if WARPMETER_CUDA_DECODE
+    detail::copy_queries_cuda(
+        context, {q, problem.dtype, problem.num_heads, problem.tokens, view.head_dim, split.parts, copies.data()});
+#endif
+    arguments.q = {copies.data(), part.batch_stride, part.head_stride, part.row_stride};
+  } else {
+    arguments.q.batch_stride = 0;  // the same queries for every part
+  }
   arguments.k.batch_stride = split.part * k.row_stride;
   arguments.v.batch_stride = split.part * v.row_stride;
   arguments.o = part;
   arguments.lse = part_lse;
   (void)plan.implementation->forward(context, problem_of(problem, view, split.parts, split.part, false), arguments,
                                      false);
+  arguments.q = q;
   arguments.k = shifted(k, split.parts * split.part * k.row_stride, problem.dtype);
   arguments.v = shifted(v, split.parts * split.part * v.row_stride, problem.dtype);
   arguments.o = shifted(part, split.parts * part.batch_stride, problem.dtype);

@@ -20,6 +20,16 @@ struct KvGather {
 void kv_gather_cpu(const KvGather& gather);
 void kv_gather_cuda(const Context& context, const KvGather& gather);  ///< defined where there is CUDA
 
+/// Queries (heads, rows, head_dim) of one sequence in `dtype`, dense and `copies` times one after another: a copy
+/// engine walks no stride of zero.
+struct QueryCopies {
+  ConstOperand q;  ///< batch entry 0 of it
+  DType dtype = DType::fp32;
+  std::int64_t heads = 0, rows = 0, head_dim = 0, copies = 0;
+  void* out = nullptr;
+};
+void copy_queries_cuda(const Context& context, const QueryCopies& copies);  ///< defined where there is CUDA
+
 /// Normalized parts of (heads, rows) queries, merged by LSE. Part p of row r of head h has O at
 /// o + ((p * heads + h) * rows + r) * head_dim in `dtype` and LSE at lse[(p * heads + h) * rows + r].
 struct NormalizedParts {

@@ -55,6 +55,19 @@ __global__ void gather_kernel(GatherParams g, Element from, Element to, int bloc
   store_element(g.out_v, out, to, load_element(g.v, at, from));
 }
 
+template <class Bits>
+__global__ void copy_queries_kernel(QueryCopies q, int block_rows) {
+  const std::int64_t h = blockIdx.y;
+  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * block_rows + threadIdx.x / q.head_dim;
+  const std::int64_t c = threadIdx.x % q.head_dim;
+  if (threadIdx.x / q.head_dim >= block_rows || r >= q.rows) return;
+  const Bits value = static_cast<const Bits*>(q.q.data)[h * q.q.head_stride + r * q.q.row_stride + c];
+  const std::int64_t at = (h * q.rows + r) * q.head_dim + c;
+  for (std::int64_t i = 0; i < q.copies; ++i) {
+    static_cast<Bits*>(q.out)[i * q.heads * q.rows * q.head_dim + at] = value;
+  }
+}
+
 __global__ void merge_normalized_kernel(NormalizedParts p, Element element, int block_rows) {
   const std::int64_t h = blockIdx.y;
   const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * block_rows + threadIdx.x / p.head_dim;
@@ -109,6 +122,18 @@ void kv_gather_cuda(const Context& context, const KvGather& gather) {
   gather_kernel<<<grid_of(gather.length, rows, view.num_kv_heads, 1), kThreads, 0,
                   static_cast<cudaStream_t>(context.stream.handle)>>>(params, element_of(view.dtype),
                                                                       element_of(gather.dtype), rows);
+  check_launch();
+}
+
+void copy_queries_cuda(const Context& context, const QueryCopies& copies) {
+  const int rows = rows_of_block(copies.head_dim);
+  const auto stream = static_cast<cudaStream_t>(context.stream.handle);
+  const dim3 grid = grid_of(copies.rows, rows, copies.heads, 1);
+  if (size_of(copies.dtype) == 2) {
+    copy_queries_kernel<std::uint16_t><<<grid, kThreads, 0, stream>>>(copies, rows);
+  } else {
+    copy_queries_kernel<std::uint32_t><<<grid, kThreads, 0, stream>>>(copies, rows);
+  }
   check_launch();
 }
 

@@ -259,6 +259,7 @@ class AutoBackend final : public Backend {
   [[nodiscard]] std::unique_ptr<Communicator> create(const RankContext& context) const override {
     AutoOptions options;
     options.timeout_s = context.options.timeout_s;
+    options.max_blocks = context.options.max_blocks;
     const std::string& path = context.options.auto_table;
     if (path.empty()) return make_auto(context, options);
     options.table = read_table(*context.control, path);

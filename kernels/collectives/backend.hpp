@@ -22,6 +22,8 @@ struct GroupShape {
 /// What users may ask of a backend. Each takes what concerns it.
 struct BackendOptions {
   double timeout_s = 30;  ///< longest that a rank waits in a collective where the library can be told
+  /// nccl, p2p, auto: most multiprocessors that a collective takes, so that others have the rest; 0: their own choice
+  int max_blocks = 0;
   int threads = 0;        ///< shm: threads of a rank that move data; 0: the cores divided by the ranks
   std::string interface;  ///< gloo: name of a network interface, or an address of this host; empty: chosen
   /// auto: file, on rank 0's host, of the sizes at which it changes over. Without one, or without such a file, measured

@@ -292,6 +292,7 @@ class NcclBackend final : public Backend {
   [[nodiscard]] std::unique_ptr<Communicator> create(const RankContext& context) const override {
     NcclOptions options;
     options.timeout_s = context.options.timeout_s;
+    options.max_blocks = context.options.max_blocks;
     return make_nccl(context, options);
   }
   [[nodiscard]] std::optional<double> measure_link_gbps(const RankContext& context,

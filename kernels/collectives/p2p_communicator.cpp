@@ -307,6 +307,7 @@ class P2pBackend final : public Backend {
   [[nodiscard]] std::unique_ptr<Communicator> create(const RankContext& context) const override {
     P2pOptions options;
     options.timeout_s = context.options.timeout_s;
+    if (context.options.max_blocks > 0) options.max_blocks = std::min(options.max_blocks, context.options.max_blocks);
     return make_p2p(context, options);
   }
   [[nodiscard]] std::optional<double> measure_link_gbps(const RankContext& context,

@@ -202,7 +202,7 @@ void check_data_parallel_options(const OptionTable& table) {
   }
   for (const char* needs : {"--world-size", "--backend", "--bucket-size", "--copy", "--shard-optimizer", "--shard-by",
                             "--optimizer", "--micro-batches", "--freeze", "--tie-head", "--verify", "--timeout",
-                            "--rendezvous", "--threads", "--interface", "--auto-table"}) {
+                            "--rendezvous", "--threads", "--max-blocks", "--interface", "--auto-table"}) {
     if (table.given(needs))
       throw table.error(needs, "only with --data-parallel NAMES (naive, flat, overlap, bucketed)");
   }

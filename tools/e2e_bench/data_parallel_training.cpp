@@ -57,6 +57,8 @@ std::unique_ptr<Trainee> make_trainee(const DataParallelConfiguration& c, const 
     return std::make_unique<ToyMlp>(context, options, planning);
   }
   transformer::ModelOptions options = c.model.options(context.device());
+  // Chosen by time, products could differ from row to row in how they add up, and so in their bits.
+  if (c.kind == DataParallelConfiguration::Kind::verified) options.matmul.try_candidates = false;
   options.batch = batch;
   options.micro_batches = micro_batches;
   std::vector<std::string> names;
@@ -96,6 +98,14 @@ RankMemory predict_rank_memory(const DataParallelConfiguration& c, Device device
       copies.emplace_back(memory, MemoryKind::gradients,
                           Memory::rounded(static_cast<std::size_t>(range.count) * element));
     }
+  }
+  transformer::Charge staging;
+  if (const auto shards = shards_of(c, *trainee); shards && device.is_cuda()) {
+    const data_parallel::Update::Options defaults;
+    const auto rounds =
+        data_parallel::rounds_of(*trainee, *shards, c.bucket_bytes != 0 ? c.bucket_bytes : defaults.most_bytes);
+    staging = transformer::Charge(memory, MemoryKind::workspace,
+                                  Memory::rounded(data_parallel::staging_bytes(rounds, c.world_size)));
   }
   trainee->prepare_training();
   memory.reset_peak();
@@ -154,7 +164,9 @@ RankTraining::RankTraining(const DataParallelConfiguration& configuration, colle
     data_parallel::Update::Options update;
     update.shards = shards_;
     if (c.bucket_bytes != 0) update.most_bytes = c.bucket_bytes;
+    update.groups_memory = c.backend->prefers_own_memory();
     update_ = std::make_unique<data_parallel::Update>(group, context, *trainee_, std::move(update));
+    external_bytes_ += update_->external_bytes();
     set_batch(0, 0);
     // Its memory is all that a step takes; nothing is sent and nothing changes but gradients.
     trainee_->forward_backward(false);

@@ -39,6 +39,13 @@ void add_group_options(OptionTable& table) {
                               "shm: threads of a rank that move data.", "--threads 4");
   threads.default_note = "the cores divided by the ranks";
   add(threads);
+  OptionSpec blocks =
+      option("--max-blocks", "N", "", "a whole number from 1 to 128",
+             "nccl, p2p, auto: most multiprocessors that a collective takes: what computes beside it has "
+             "the others.",
+             "--max-blocks 8");
+  blocks.default_note = "the backend's choice";
+  add(blocks);
   OptionSpec interface = option("--interface", "NAME", "", "a network interface of this host, or an address of it",
                                 "gloo: where the ranks talk.", "--interface eth0");
   interface.default_note = "the loopback on one host, else the one that reaches rank 0";
@@ -55,6 +62,9 @@ collectives::BackendOptions backend_options(const OptionTable& table) {
   collectives::BackendOptions options;
   options.timeout_s = timeout_s(table);
   if (!table.text("--threads").empty()) options.threads = static_cast<int>(table.integer("--threads", 1, 64));
+  if (!table.text("--max-blocks").empty()) {
+    options.max_blocks = static_cast<int>(table.integer("--max-blocks", 1, 128));
+  }
   options.interface = table.text("--interface");
   options.auto_table = table.text("--auto-table");
   return options;

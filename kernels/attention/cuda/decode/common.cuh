@@ -60,7 +60,8 @@ struct Stream {
     length = length_of(p, batch);
     block = p.block;
     groups_a_block = block / keys;
-    const int blocks = (length + block - 1) / block;
+    const bool known = p.uniform_length != 0;  // then the host has divided
+    const int blocks = known ? p.uniform_blocks : (length + block - 1) / block;
     int count;
     if (p.round_robin) {
       first_block = part;
@@ -68,7 +69,7 @@ struct Stream {
       count = part < blocks ? (blocks - part + p.parts - 1) / p.parts : 0;
     } else {
       // The first blocks % parts parts have one more.
-      const int even = blocks / p.parts;
+      const int even = known ? p.uniform_share : blocks / p.parts;
       const int more = blocks - even * p.parts;
       first_block = part * even + min(part, more);
       step = 1;
@@ -96,22 +97,31 @@ __device__ __forceinline__ int row_in_page(const Params& p, int key) {
   return p.page_shift < 0 ? key : key & ((1 << p.page_shift) - 1);
 }
 
+/// Row `row` of a key/value head is query token `token` of its group's head `head`.
+struct QueryRow {
+  int token, head;
+  __device__ __forceinline__ QueryRow(const Params& p, int row) {
+    token = p.tokens == 1 ? 0 : row / p.group;
+    head = row - token * p.group;
+  }
+};
+
 /// Keys that row `row` of a head sees.
 __device__ __forceinline__ int limit_of(const Params& p, int length, int row) {
-  return p.causal ? length - p.tokens + row / p.group + 1 : length;
+  return p.causal ? length - p.tokens + QueryRow(p, row).token + 1 : length;
 }
 
 __device__ __forceinline__ std::int64_t query_offset(const Params& p, int batch, int kv_head, int row) {
-  return batch * p.q_batch_stride + (kv_head * p.group + row % p.group) * p.q_head_stride +
-         row / p.group * p.q_token_stride;
+  const QueryRow at(p, row);
+  return batch * p.q_batch_stride + (kv_head * p.group + at.head) * p.q_head_stride + at.token * p.q_token_stride;
 }
 __device__ __forceinline__ std::int64_t output_offset(const Params& p, int batch, int kv_head, int row) {
-  return batch * p.o_batch_stride + (kv_head * p.group + row % p.group) * p.o_head_stride +
-         row / p.group * p.o_token_stride;
+  const QueryRow at(p, row);
+  return batch * p.o_batch_stride + (kv_head * p.group + at.head) * p.o_head_stride + at.token * p.o_token_stride;
 }
 __device__ __forceinline__ std::int64_t lse_offset(const Params& p, int batch, int kv_head, int row) {
-  return (static_cast<std::int64_t>(batch) * p.num_heads + kv_head * p.group + row % p.group) * p.tokens +
-         row / p.group;
+  const QueryRow at(p, row);
+  return (static_cast<std::int64_t>(batch) * p.num_heads + kv_head * p.group + at.head) * p.tokens + at.token;
 }
 
 /// What a weight multiplies by: 2^((m - top) * factor), 0 for a part that saw nothing.

@@ -90,6 +90,7 @@ __device__ __forceinline__ void merge_in_cluster(const Params& p, const RowBlock
   for (int unit = first; unit < block.rows * chunks; unit += kWarps * p.parts) {
     const int r = unit / chunks;
     const int c = (unit - r * chunks) * 32 + lane;
+    const std::int64_t to = output_offset(p, block.batch, block.kv_head, block.first_row + r) + c;
     float m[1] = {kMinusInfinity}, l[1] = {0}, weight[1], part[kMostClusterParts];
     if (lane < p.parts) {
       m[0] = ptx::load_float_of(top + r * 4, lane);
@@ -103,13 +104,10 @@ __device__ __forceinline__ void merge_in_cluster(const Params& p, const RowBlock
     float value = 0;
 #pragma unroll
     for (int i = 0; i < kMostClusterParts; ++i) value = fmaf(__shfl_sync(0xffffffffu, weight[0], i), part[i], value);
-    const int row = block.first_row + r;
-    if (c < p.head_dim) {
-      store_element(p.o, output_offset(p, block.batch, block.kv_head, row) + c, p.query_element, value);
-    }
-    if (c == 0) write_lse(p, block, row, lse);
+    if (c < p.head_dim) store_element(p.o, to, p.query_element, value);
+    if (c == 0) write_lse(p, block, block.first_row + r, lse);
   }
-  ptx::sync_cluster();  // no block leaves while another one reads its shared memory
+  ptx::leave_cluster();
 }
 
 /// One row from its parts in memory, by one warp: four columns a lane.

@@ -32,6 +32,8 @@ struct Params {
   int batch = 0, num_heads = 0, num_kv_heads = 0, tokens = 0, group = 0, rows = 0, head_dim = 0;
   int parts = 1;           ///< streams, each a partial result
   int uniform_length = 0;  ///< of every sequence; 0: they differ, see lengths
+  int uniform_blocks = 0;  ///< of a sequence of that length
+  int uniform_share = 0;   ///< uniform_blocks / parts
   MergeKind merge = MergeKind::tree;
   Join join = Join::none;
   bool pass_l2 = false;  ///< keys and values are the first to leave the L2 cache

@@ -26,6 +26,17 @@ __device__ __forceinline__ void sync_cluster() {
 #endif
 }
 
+/// Waits until all threads of the cluster are here, and orders nothing: so that no block ends while another one reads
+/// its shared memory.
+__device__ __forceinline__ void leave_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "barrier.cluster.arrive.relaxed;\n"
+      "barrier.cluster.wait;" ::
+          : "memory");
+#endif
+}
+
 /// The float that block `rank` of the cluster has where this one has `address`.
 __device__ __forceinline__ float load_float_of(std::uint32_t address, std::uint32_t rank) {
 #if __CUDA_ARCH__ >= 900

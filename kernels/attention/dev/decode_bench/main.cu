@@ -152,6 +152,8 @@ void measure(Bench& bench, const Shape& s) {
     if (1ll * s.batch * s.kv_heads * splits > 40 * slots) continue;
     if (s.batch * s.kv_heads * splits < 32) continue;
     p.parts = splits;
+    p.uniform_blocks = (s.kv_len + p.block - 1) / p.block;
+    p.uniform_share = p.uniform_blocks / splits;
     for (const Join join : {Join::none, Join::cluster, Join::last_block, Join::kernel}) {
       if ((join == Join::none) != (splits == 1)) continue;
       if (join == Join::cluster && (splits > 16 || s.batch * s.kv_heads * splits > slots)) continue;

@@ -53,51 +53,52 @@ WM_INLINE Vec exp2_not_positive(Vec x) {
   return x < broadcast(-126.0f) ? Vec{} : scaled;
 }
 
-/// Stores kWidth elements past the cache; p is aligned to kWidth elements.
-WM_INLINE void store_past_cache(float* p, Vec v) {
-#if defined(WM_ISA_avx512)
-  _mm512_stream_ps(p, v);
-#elif defined(WM_ISA_avx2)
-  _mm256_stream_ps(p, v);
-#elif defined(__x86_64__)
-  _mm_stream_ps(p, v);
-#else
-  store(p, v);
-#endif
-}
+/// Elements that go past the cache at a time: a vector's bytes, which are two vectors of 16 bits.
 template <class T>
-WM_INLINE void store_past_cache(T* p, Vec v) {
-  T narrow[kWidth];
-  store(narrow, v);
+inline constexpr int kStreamed = 4 / static_cast<int>(sizeof(T)) * kWidth;
+
+/// Stores a vector of fp32 or two of 16 bits past the cache; p is aligned to kStreamed elements.
+template <class T>
+WM_INLINE void store_past_cache(T* p, const Vec (&v)[kStreamed<T> / kWidth]) {
+  T elements[kStreamed<T>];
+  for (int i = 0; i < kStreamed<T> / kWidth; ++i) store(elements + i * kWidth, v[i]);
 #if defined(WM_ISA_avx512)
-  __m256i bits;
-  __builtin_memcpy(&bits, narrow, sizeof(bits));
-  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), bits);
+  __m512i bits;
+  __builtin_memcpy(&bits, elements, sizeof(bits));
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(p), bits);
 #elif defined(WM_ISA_avx2)
-  __m128i bits;
-  __builtin_memcpy(&bits, narrow, sizeof(bits));
-  _mm_stream_si128(reinterpret_cast<__m128i*>(p), bits);
+  __m256i bits;
+  __builtin_memcpy(&bits, elements, sizeof(bits));
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), bits);
 #elif defined(__x86_64__)
-  long long bits;
-  __builtin_memcpy(&bits, narrow, sizeof(bits));
-  _mm_stream_si64(reinterpret_cast<long long*>(p), bits);
+  __m128i bits;
+  __builtin_memcpy(&bits, elements, sizeof(bits));
+  _mm_stream_si128(reinterpret_cast<__m128i*>(p), bits);
 #else
-  __builtin_memcpy(p, narrow, sizeof(narrow));
+  __builtin_memcpy(p, elements, sizeof(elements));
 #endif
 }
 
 /// Writes y[0, n): f(i, count) gives the elements from i on, of which `count` are stored.
 template <class T, class F>
 WM_INLINE void write_row(T* y, std::int64_t n, bool past_cache, F&& f) {
-  constexpr std::uintptr_t kBytes = kWidth * sizeof(T);
   std::int64_t i = 0;
   if (past_cache) {
+    constexpr std::uintptr_t kBytes = kStreamed<T> * sizeof(T);
     const auto off = static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(y) % kBytes / sizeof(T));
-    if (off > 0) {
-      i = off < n ? off : n;
-      store_partial(y, f(std::int64_t{0}, i), i);
+    while (i < off && i < n) {
+      std::int64_t count = off < n ? off - i : n - i;
+      if (count > kWidth) count = kWidth;
+      store_partial(y + i, f(i, count), count);
+      i += count;
     }
-    for (; i + kWidth <= n; i += kWidth) store_past_cache(y + i, f(i, std::int64_t{kWidth}));
+    for (; i + kStreamed<T> <= n; i += kStreamed<T>) {
+      Vec v[kStreamed<T> / kWidth];
+      for (int part = 0; part < kStreamed<T> / kWidth; ++part) {
+        v[part] = f(i + part * kWidth, std::int64_t{kWidth});
+      }
+      store_past_cache(y + i, v);
+    }
   }
   for (; i + kWidth <= n; i += kWidth) store(y + i, f(i, std::int64_t{kWidth}));
   if (i < n) store_partial(y + i, f(i, n - i), n - i);

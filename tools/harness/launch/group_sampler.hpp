@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "tools/harness/launch/worker.hpp"
 #include "tools/harness/statistics.hpp"

@@ -250,6 +250,18 @@ std::vector<Difference> compare_groups(const std::vector<Group>& a, const std::v
 
 Summary summarize(const Snapshot& snapshot, const SummaryOptions& options) {
   Summary summary;
+  if (const Data* recording = find(snapshot.more, "recording")) {
+    const auto* facts = std::get_if<DataDict>(&recording->value);
+    for (std::size_t i = 0; facts != nullptr && i < facts->keys.size(); ++i) {
+      const std::string* const key = facts->keys[i].as_text();
+      const Data& value = facts->values[i];
+      if (key == nullptr) continue;
+      if (*key == "workload" && value.as_text() != nullptr) summary.workload = *value.as_text();
+      if (*key == "predicted_peak_bytes" && value.as_integer() != nullptr && *value.as_integer() >= 0) {
+        summary.predicted_peak = static_cast<std::uint64_t>(*value.as_integer());
+      }
+    }
+  }
   const Labels labels(snapshot);
   for (std::size_t device = 0; device < device_count(snapshot); ++device) {
     if (!has_device(snapshot, device)) continue;

@@ -72,6 +72,9 @@ struct DeviceSummary {
 
 struct Summary {
   std::vector<DeviceSummary> devices;  ///< those with segments or events
+  // What memsnap record wrote beside the snapshot.
+  std::string workload;                         ///< empty: nothing
+  std::optional<std::uint64_t> predicted_peak;  ///< by the memory model
 };
 
 struct SummaryOptions {

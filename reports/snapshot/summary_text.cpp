@@ -4,6 +4,7 @@
 
 #include "reports/detail/cell.hpp"
 #include "reports/detail/json_text.hpp"
+#include "reports/detail/utf8.hpp"
 #include "reports/snapshot/summary.hpp"
 
 namespace warpmeter::reports::snapshot {
@@ -232,7 +233,8 @@ void write_markdown(const DeviceSummary& s, std::size_t devices, std::size_t lim
     out << "; after event " << *s.peak_event << " of " << s.events << ", "
         << reports::detail::format_cell("time_ms", Value(static_cast<double>(*s.peak_time_us) / 1000))
         << " ms from the first";
-    if (!s.peak_phase.empty()) out << ", in " << reports::detail::escape_markdown(s.peak_phase);
+    if (!s.peak_phase.empty())
+      out << ", in " << reports::detail::escape_markdown(reports::detail::printable(s.peak_phase));
   } else if (s.events != 0) {
     out << "; that is where the trace begins";
   }
@@ -390,6 +392,12 @@ void write_summary(const Summary& summary, const std::string& file, Format forma
     document.set("schema", kSchemaName);
     document.set("kind", "summary");
     document.set("file", file);
+    if (!summary.workload.empty()) {
+      Object recording;
+      recording.set("workload", summary.workload);
+      recording.set("predicted_peak_bytes", summary.predicted_peak ? bytes(*summary.predicted_peak) : Value());
+      document.set("recording", std::move(recording));
+    }
     Value::Array devices;
     for (const DeviceSummary& device : summary.devices) {
       Object object = totals_of(device);
@@ -398,7 +406,12 @@ void write_summary(const Summary& summary, const std::string& file, Format forma
     }
     return write_json(std::move(document), std::move(devices), out);
   }
-  out << "## " << reports::detail::escape_markdown(file) << "\n\n";
+  out << "## " << reports::detail::escape_markdown(reports::detail::printable(file)) << "\n\n";
+  if (!summary.workload.empty()) {
+    out << "- Recorded: " << reports::detail::escape_markdown(reports::detail::printable(summary.workload));
+    if (summary.predicted_peak) out << "; the memory model predicts a peak of " << mib(*summary.predicted_peak);
+    out << '\n';
+  }
   if (summary.devices.empty()) out << "No segments and no events.\n";
   for (const DeviceSummary& device : summary.devices) write_markdown(device, summary.devices.size(), limit, out);
 }
@@ -425,9 +438,10 @@ void write_difference(const std::vector<DeviceDifference>& difference, const std
     }
     return write_json(std::move(document), std::move(devices), out);
   }
-  out << "## " << reports::detail::escape_markdown(b) << " against " << reports::detail::escape_markdown(a) << "\n\n";
-  out << "a is " << reports::detail::escape_markdown(a) << ", b is " << reports::detail::escape_markdown(b)
-      << "; change is b - a.\n\n";
+  out << "## " << reports::detail::escape_markdown(reports::detail::printable(b)) << " against "
+      << reports::detail::escape_markdown(reports::detail::printable(a)) << "\n\n";
+  out << "a is " << reports::detail::escape_markdown(reports::detail::printable(a)) << ", b is "
+      << reports::detail::escape_markdown(reports::detail::printable(b)) << "; change is b - a.\n\n";
   for (const DeviceDifference& device : difference) {
     out << device_title(device.device, difference.size());
     for (const Table& table : tables_of(device)) write_table(table, limit, out);

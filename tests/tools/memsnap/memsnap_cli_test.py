@@ -234,6 +234,17 @@ class Summary(Case):
         self.assertEqual([int(row["bytes"]) for row in peak], [plain.figures(plain.load(MID.read_bytes()))["peak"]])
         self.assertEqual(sum(row["table"] == "largest_at_peak" for row in rows), 3)
 
+    def test_what_was_recorded(self):
+        path = self.folder / "out.pickle"
+        big = {"workload": "a\x1b|b", "predicted_peak_bytes": 2**80}
+        for recording, lines in ((5, 0), ({"workload": 5}, 0), ({5: "x", "predicted_peak_bytes": 1}, 0), (big, 1)):
+            path.write_bytes(pickle.dumps({"segments": [], "device_traces": [[]], "recording": recording}))
+            text = self.good("summary", path).stdout
+            self.assertEqual(text.count("- Recorded: "), lines)
+            self.assertNotIn("\x1b", text)
+            self.assertNotIn("predicts", text)
+            json.loads(self.good("summary", path, "--format", "json").stdout)
+
     def test_diff(self):
         text = self.good("diff", TOY, MID).stdout
         self.assertRegex(text, r"\| peak allocated +\| +66\.28 \| +145\.26 \| +\+78\.98 \|")
@@ -281,6 +292,14 @@ class Hostile(Case):
 
     def test_names_with_control_characters(self):
         self.assertNotIn("\x1b", self.refused("summary", "no\x1b[31m\nfile"))
+        text = "\x1b[31m"
+        event = {"action": "alloc", "addr": 4096, "size": 512, "time_us": 5, "category": text}
+        event["frames"] = [{"name": text, "filename": text + ".cpp", "line": 3}]
+        notes = [{"stage": "START", "name": text, "device": 0, "time_us": 1}]
+        path = self.folder / "\x1b.pickle"
+        path.write_bytes(pickle.dumps({"segments": [], "device_traces": [[event]], "external_annotations": notes}))
+        for arguments in (["summary", path], ["diff", path, path], ["summary", path, "--format", "json"]):
+            self.assertNotIn("\x1b", self.good(*arguments).stdout)
 
 
 class Usage(Case):
@@ -415,8 +434,10 @@ class RecordModels(Case):
         traced = plain.figures(snapshot)["peak"]
         print(f"{recording['workload']}: trace {traced}, allocator {allocated}, predicted {predicted} ({predicted / allocated - 1:+.2%})")
         self.assertEqual(traced, allocated)
+        summary = json.loads(self.good("summary", path, "--format", "json").stdout)
+        self.assertEqual(summary["recording"], {"workload": recording["workload"], "predicted_peak_bytes": predicted})
         self.assertAlmostEqual(predicted / allocated, 1, delta=0.05)
-        self.assertIn(f"({'' if predicted < allocated else '+'}{100 * (predicted / allocated - 1):.2f}%)".replace("(", "", 1), said)
+        self.assertIn(f"{100 * (predicted / allocated - 1):+.2f}%)", said)
         return snapshot, path
 
     def summary(self, path):

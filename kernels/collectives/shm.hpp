@@ -76,8 +76,9 @@ class ShmWorld {
 //   In place an all_reduce moves 2 n S bytes in all. Out of place the processor would read a line before it writes one,
 //   n S more: where the arrays leave the cache, results are written past it instead.
 // - Staged, for buffers of any memory: in chunks that stay in the cache, a rank copies its input but for its own block
-//   to its slot, reduces its block of all slots into its output and its slot, copies the others' results out. Two slots
-//   a rank, so that a rank runs one chunk ahead and waits seldom.
+//   to a slot, reduces its block of all slots into its output and its slot, copies the others' results out. A rank runs
+//   one chunk ahead, and as many as eight while another one does not get on; it puts the next chunk into the first slot
+//   that is free, so that few are in use while all keep up.
 //   Traffic of a rank, beside the direct way's: all_reduce 2 (n-1)/n S written to and read from the slots, in the
 //   cache.
 //

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -261,6 +263,72 @@ void ShmCommunicator::direct(const Collective& c, const ShmPlan& plan, int threa
           streams(c) ? world_size() : 0});
 }
 
+/// The way of one rank's thread through the chunks of a staged call, and the slots that it puts them in.
+class StagedChannel {
+ public:
+  /// `before`: chunks of earlier calls, in all flags.
+  StagedChannel(const ShmSegment& segment, const ShmWaiter& waiter, const Collective& c, int rank, int thread,
+                std::uint32_t before)
+      : segment_(segment), waiter_(waiter), c_(c), rank_(rank), thread_(thread), before_(before) {
+    held_.fill(kNone);
+  }
+
+  using Flag = SharedFlag ChannelControl::*;
+  [[nodiscard]] ChannelControl& of(int r) const { return segment_.channel(thread_, r); }
+  [[nodiscard]] std::uint32_t count_of(std::int64_t chunks) const {
+    return before_ + static_cast<std::uint32_t>(chunks);
+  }
+  /// This rank has done so many chunks.
+  void publish(Flag flag, std::int64_t chunks) const { (of(rank_).*flag).publish(count_of(chunks)); }
+  /// Whether `r`, or every other rank, has done so many chunks.
+  [[nodiscard]] bool reached(Flag flag, std::int64_t chunks, int r) const {
+    return (of(r).*flag).reached(count_of(chunks));
+  }
+  [[nodiscard]] bool reached(Flag flag, std::int64_t chunks) const {
+    for (int r = 0; r < segment_.world_size(); ++r) {
+      if (r != rank_ && !reached(flag, chunks, r)) return false;
+    }
+    return true;
+  }
+  void wait(Flag flag, std::int64_t chunks) const {
+    waiter_.wait_all([this, flag](int r) -> SharedFlag& { return of(r).*flag; }, count_of(chunks), c_);
+  }
+  void wait(Flag flag, std::int64_t chunks, int r) const {
+    waiter_.wait_one(of(r).*flag, of(rank_).*flag, r, count_of(chunks), c_);
+  }
+
+  /// The first of this rank's slots that nobody needs any more: few of them, while all keep up, so that they stay in
+  /// the cache. nullptr: the others have not come so far.
+  [[nodiscard]] char* free_slot(std::int64_t chunk) {
+    for (int slot = 0; slot < kSlots; ++slot) {
+      std::int64_t& held = held_[static_cast<std::size_t>(slot)];
+      if (held != kNone && !reached(&ChannelControl::taken, held + 1)) continue;
+      held = chunk;
+      of(rank_).slot_of[chunk % kSlots].store(static_cast<std::uint8_t>(slot), std::memory_order_relaxed);
+      return segment_.slot(thread_, rank_, slot);
+    }
+    return nullptr;
+  }
+  void wait_for_slot() const { wait(&ChannelControl::taken, *std::min_element(held_.begin(), held_.end()) + 1); }
+  /// Where `r` has a chunk that it has written.
+  [[nodiscard]] char* slot_with(int r, std::int64_t chunk) const {
+    return segment_.slot(thread_, r, of(r).slot_of[chunk % kSlots].load(std::memory_order_relaxed));
+  }
+
+ private:
+  static constexpr std::int64_t kNone = -1;
+
+  const ShmSegment& segment_;
+  const ShmWaiter& waiter_;
+  const Collective& c_;
+  int rank_, thread_;
+  std::uint32_t before_;
+  std::array<std::int64_t, kSlots> held_ = {};  ///< chunk in each
+};
+
+// Each step does what needs nobody else, if there is such a thing, and waits for the oldest chunk where not: what the
+// others need to get that far is there.
+
 void ShmCommunicator::staged_reduction(const Collective& c, const ShmPlan& plan, int thread,
                                        std::uint32_t before) const {
   const std::int64_t element = plan.element_bytes(), part = plan.part_bytes();
@@ -268,52 +336,66 @@ void ShmCommunicator::staged_reduction(const Collective& c, const ShmPlan& plan,
   auto* output = static_cast<char*>(c.output.data);
   const bool gathers = c.kind == CollectiveKind::all_reduce;
   const bool past_cache = streams(c);
-  ChannelControl& mine = segment_->channel(thread, rank());
-  const auto written = [&](int r) -> SharedFlag& { return segment_->channel(thread, r).written; };
-  const auto reduced = [&](int r) -> SharedFlag& { return segment_->channel(thread, r).reduced; };
-  const auto count_of = [before](std::int64_t chunks) { return before + static_cast<std::uint32_t>(chunks); };
+  StagedChannel channel(*segment_, waiter_, c, rank(), thread, before);
+  constexpr auto kWritten = &ChannelControl::written, kReduced = &ChannelControl::reduced,
+                 kTaken = &ChannelControl::taken;
 
   // Part p of a slot is the chunk of block p. A rank's own part stays in its input; its place in the slot takes the
-  // result, for the others to copy out. They have done so before they put their next chunk but one, which is waited
-  // for before the place is written again.
+  // result, for the others to copy out.
   const auto put = [&](std::int64_t k) {
-    char* slot = segment_->slot(thread, rank(), static_cast<unsigned>(k & 1));
+    char* slot = channel.free_slot(k);
+    if (slot == nullptr) return false;
     for (int p = 0; p < world_size(); ++p) {
       if (p == rank()) continue;
       const ShmPlan::Piece piece = plan.chunk_of(p, thread, k);
       copy(slot + p * part, input + (plan.block_begin(p) + piece.begin) * element, piece.count * element);
     }
-    mine.written.publish(count_of(k + 1));
+    channel.publish(kWritten, k + 1);
+    return true;
   };
-
-  const std::int64_t chunks = plan.chunks(thread);
-  if (chunks > 0) put(0);
-  for (std::int64_t k = 0; k < chunks; ++k) {
-    const auto side = static_cast<unsigned>(k & 1);
-    if (k + 1 < chunks) {
-      if (!gathers) waiter_.wait_all(reduced, count_of(k), c);  // chunk k - 1, whose slot is next
-      put(k + 1);
-    }
-    waiter_.wait_all(written, count_of(k + 1), c);
+  const auto reduce_own = [&](std::int64_t k) {
     const ShmPlan::Piece own = plan.chunk_of(rank(), thread, k);
     const std::int64_t at = (plan.block_begin(rank()) + own.begin) * element;
     const char* sources[kMaxRanks];
     for (int r = 0; r < world_size(); ++r) {
-      sources[r] = r == rank() ? input + at : segment_->slot(thread, r, side) + rank() * part;
+      sources[r] = r == rank() ? input + at : channel.slot_with(r, k) + rank() * part;
     }
     char* destinations[2] = {gathers ? output + at : output + own.begin * element,
-                             segment_->slot(thread, rank(), side) + rank() * part};
+                             channel.slot_with(rank(), k) + rank() * part};
     reduce({sources, world_size(), destinations, gathers ? 2 : 1, own.count, c.input.dtype, c.op, past_cache ? 1 : 0});
-    mine.reduced.publish(count_of(k + 1));
-    if (!gathers) continue;
+    channel.publish(gathers ? kReduced : kTaken, k + 1);
+  };
+  const auto take = [&](std::int64_t k) {
     for (int i = 1; i < world_size(); ++i) {
       const int p = (rank() + i) % world_size();
-      waiter_.wait_one(reduced(p), reduced(rank()), p, count_of(k + 1), c);
       const ShmPlan::Piece piece = plan.chunk_of(p, thread, k);
-      copy_out(output + (plan.block_begin(p) + piece.begin) * element, segment_->slot(thread, p, side) + p * part,
+      copy_out(output + (plan.block_begin(p) + piece.begin) * element, channel.slot_with(p, k) + p * part,
                piece.count * element, past_cache);
     }
+    channel.publish(kTaken, k + 1);
+  };
+
+  const std::int64_t chunks = plan.chunks(thread);
+  std::int64_t put_so_far = 0, reduced = 0, taken = 0;
+  while ((gathers ? taken : reduced) < chunks) {
+    const bool puts = put_so_far < chunks;
+    if (gathers && taken < reduced && channel.reached(kReduced, taken + 1)) {
+      take(taken++);
+    } else if (puts && put_so_far <= reduced + 1 && put(put_so_far)) {  // one ahead, for the others to go on with
+      ++put_so_far;
+    } else if (reduced < put_so_far && channel.reached(kWritten, reduced + 1)) {
+      reduce_own(reduced++);
+    } else if (puts && put(put_so_far)) {
+      ++put_so_far;
+    } else if (gathers && taken < reduced) {
+      channel.wait(kReduced, taken + 1);
+    } else if (reduced < put_so_far) {
+      channel.wait(kWritten, reduced + 1);
+    } else {
+      channel.wait_for_slot();
+    }
   }
+  if (!gathers) channel.publish(kReduced, chunks);  // counts go on from here
 }
 
 void ShmCommunicator::staged_copies(const Collective& c, const ShmPlan& plan, int thread, std::uint32_t before) const {
@@ -323,44 +405,53 @@ void ShmCommunicator::staged_copies(const Collective& c, const ShmPlan& plan, in
   const bool gathers = c.kind == CollectiveKind::all_gather;
   const bool past_cache = streams(c);
   const bool gives = gathers || c.root == rank();
-  ChannelControl& mine = segment_->channel(thread, rank());
-  const auto copied = [&](int r) -> SharedFlag& { return segment_->channel(thread, r).reduced; };
-  const auto count_of = [before](std::int64_t chunks) { return before + static_cast<std::uint32_t>(chunks); };
+  StagedChannel channel(*segment_, waiter_, c, rank(), thread, before);
+  constexpr auto kWritten = &ChannelControl::written;
   const auto block_of = [gathers](int r) { return gathers ? r : 0; };
 
   const auto put = [&](std::int64_t k) {
+    char* slot = channel.free_slot(k);
+    if (slot == nullptr) return false;
     const ShmPlan::Piece piece = plan.chunk_of(block_of(rank()), thread, k);
-    copy(segment_->slot(thread, rank(), static_cast<unsigned>(k & 1)), input + piece.begin * element,
-         piece.count * element);
-    mine.written.publish(count_of(k + 1));
+    copy(slot, input + piece.begin * element, piece.count * element);
+    channel.publish(kWritten, k + 1);
+    return true;
   };
-  /// The chunk of rank r from `source`, where it begins.
-  const auto take = [&](int r, std::int64_t k, const char* source) {
-    const ShmPlan::Piece piece = plan.chunk_of(block_of(r), thread, k);
-    copy_out(output + (plan.block_begin(block_of(r)) + piece.begin) * element, source, piece.count * element,
-             past_cache);
+  const auto take = [&](std::int64_t k) {
+    for (int i = 0; i < world_size(); ++i) {
+      const int r = (rank() + i) % world_size();
+      const bool own = r == rank() && gives;
+      if (!own && !gathers && r != c.root) continue;
+      const ShmPlan::Piece piece = plan.chunk_of(block_of(r), thread, k);
+      copy_out(output + (plan.block_begin(block_of(r)) + piece.begin) * element,
+               own ? input + piece.begin * element : channel.slot_with(r, k), piece.count * element, past_cache);
+    }
+    channel.publish(&ChannelControl::taken, k + 1);
+  };
+  const auto others_have = [&](std::int64_t k) {
+    return gathers ? channel.reached(kWritten, k + 1) : gives || channel.reached(kWritten, k + 1, c.root);
   };
 
   const std::int64_t chunks = plan.chunks(thread);
-  if (gives && chunks > 0) put(0);
-  for (std::int64_t k = 0; k < chunks; ++k) {
-    if (gives && k + 1 < chunks) {
-      waiter_.wait_all(copied, count_of(k), c);  // chunk k - 1, whose slot is next
-      put(k + 1);
+  std::int64_t put_so_far = 0, taken = 0;
+  while (taken < chunks) {
+    const bool puts = gives && put_so_far < chunks;
+    if (puts && put_so_far <= taken + 1 && put(put_so_far)) {
+      ++put_so_far;
+    } else if ((!gives || taken < put_so_far) && others_have(taken)) {
+      take(taken++);
+    } else if (puts && put(put_so_far)) {
+      ++put_so_far;
+    } else if (gives && taken == put_so_far) {
+      channel.wait_for_slot();
+    } else if (gathers) {
+      channel.wait(kWritten, taken + 1);
+    } else {
+      channel.wait(kWritten, taken + 1, c.root);
     }
-    for (int i = 0; i < world_size(); ++i) {
-      const int r = (rank() + i) % world_size();
-      if (r == rank() && gives) {
-        take(r, k, input + plan.chunk_of(block_of(r), thread, k).begin * element);
-      } else if (gathers || r == c.root) {
-        SharedFlag& flag = segment_->channel(thread, r).written;
-        waiter_.wait_one(flag, mine.written, r, count_of(k + 1), c);
-        take(r, k, segment_->slot(thread, r, static_cast<unsigned>(k & 1)));
-      }
-    }
-    mine.reduced.publish(count_of(k + 1));
   }
-  mine.written.publish(count_of(chunks));  // of ranks that give nothing too: counts go on from here
+  channel.publish(&ChannelControl::reduced, chunks);  // of these nobody has seen; counts go on from here
+  if (!gives) channel.publish(kWritten, chunks);
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ void ShmSegment::lay_out() {
   channels_at_ = round_up(controls_at_ + ranks * sizeof(RankControl), kPage);
   one_shots_at_ = round_up(channels_at_ + channels * sizeof(ChannelControl), kPage);
   slots_at_ = one_shots_at_ + ranks * 2 * kOneShotBytes;
-  heaps_at_ = slots_at_ + channels * 2 * chunk_bytes_;
+  heaps_at_ = slots_at_ + channels * kSlots * chunk_bytes_;
   bytes_ = heaps_at_ + ranks * heap_bytes_;
 }
 
@@ -124,11 +124,9 @@ char* ShmSegment::one_shot(int rank, unsigned side) const noexcept {
   return base_ + one_shots_at_ + (static_cast<std::size_t>(rank) * 2 + side) * kOneShotBytes;
 }
 
-char* ShmSegment::slot(int thread, int rank, unsigned side) const noexcept {
-  const std::size_t index =
-      (static_cast<std::size_t>(thread) * static_cast<std::size_t>(world_size_) + static_cast<std::size_t>(rank)) * 2 +
-      side;
-  return base_ + slots_at_ + index * chunk_bytes_;
+char* ShmSegment::slot(int thread, int rank, int slot) const noexcept {
+  const auto channel = static_cast<std::size_t>(thread * world_size_ + rank);
+  return base_ + slots_at_ + (channel * kSlots + static_cast<std::size_t>(slot)) * chunk_bytes_;
 }
 
 std::int64_t ShmSegment::heap_offset(const void* data, std::size_t bytes) const noexcept {

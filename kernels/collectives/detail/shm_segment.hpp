@@ -18,6 +18,9 @@ namespace warpmeter::collectives::detail {
 
 constexpr std::size_t kOneShotBytes = 8192;
 constexpr int kMaxRanks = 64;
+/// Chunks that a rank's thread may be ahead of the slowest rank. One that has to wait for the core then finds work for
+/// all of them when it gets it, instead of for two.
+constexpr int kSlots = 8;
 constexpr std::int64_t kNotShared = -1;
 
 /// What a rank says about the collective that it has come for.
@@ -44,8 +47,11 @@ struct RankControl {
 
 /// Progress of one rank's thread, in chunks since the beginning.
 struct ChannelControl {
-  SharedFlag written;  ///< its slot holds the chunk
-  SharedFlag reduced;  ///< its block of the chunk is reduced, or its copy out is done
+  SharedFlag written;  ///< a slot of it holds the chunk
+  SharedFlag reduced;  ///< its block of the chunk is reduced
+  SharedFlag taken;    ///< it needs nothing more of the others' slots with the chunk
+  /// Of the chunk, modulo kSlots: the slot that it is in. Written before `written` tells of it.
+  std::atomic<std::uint8_t> slot_of[kSlots] = {};
 };
 
 /// The first failure, written once.
@@ -91,8 +97,8 @@ class ShmSegment {
   [[nodiscard]] RankControl& control(int rank) const noexcept;
   [[nodiscard]] ChannelControl& channel(int thread, int rank) const noexcept;
   [[nodiscard]] char* one_shot(int rank, unsigned side) const noexcept;
-  /// Slot `side` of a rank's thread: chunk_bytes().
-  [[nodiscard]] char* slot(int thread, int rank, unsigned side) const noexcept;
+  /// One of the kSlots of a rank's thread: chunk_bytes().
+  [[nodiscard]] char* slot(int thread, int rank, int slot) const noexcept;
 
   /// Where [data, data + bytes) is in the heaps, or kNotShared.
   [[nodiscard]] std::int64_t heap_offset(const void* data, std::size_t bytes) const noexcept;

@@ -104,16 +104,21 @@ WM_INLINE Vec sums_of(Vec (&v)[kWidth]) {
 struct Ahead {
   const char* rows = nullptr;
   Index stride = 0;  ///< bytes
-  Index lines = 0;   ///< of 64 bytes a row; 0: nothing to ask for
+  Index lines = 0;   ///< of 64 bytes a row
+  Index count = 0;   ///< rows to ask for, the first ones; 0: none
 };
 template <class T>
 WM_INLINE Ahead ahead_of(const Stream& stream, const T* rows) {
-  // Contiguous fp32 rows are found by the processor itself: asking cost a fifth where they were in the cache.
-  if (sizeof(T) == sizeof(float) && stream.length <= stream.page_size) return {};
+  // The processor finds the rows of fp32 itself once it is in their page, and asking for what the cache holds cost up
+  // to two fifths. So no row of contiguous memory is asked for, and of a page the first ones.
+  constexpr Index kFirstRows = 8;
+  const bool wide = sizeof(T) == sizeof(float);
+  if (wide && stream.length <= stream.page_size) return {};
   return {reinterpret_cast<const char*>(rows), stream.row_stride * static_cast<Index>(sizeof(T)),
-          (stream.shape->head_dim * static_cast<Index>(sizeof(T)) + 63) / 64};
+          (stream.shape->head_dim * static_cast<Index>(sizeof(T)) + 63) / 64, wide ? kFirstRows : stream.page_size};
 }
 WM_INLINE void ask_for(const Ahead& ahead, Index row) {
+  if (row >= ahead.count) return;
   const char* const start = ahead.rows + row * ahead.stride;
   for (Index line = 0; line < ahead.lines; ++line) __builtin_prefetch(start + line * 64, 0, 2);
 }
@@ -214,7 +219,7 @@ WM_INLINE void add_values_any(const float* p, Index p_stride, const T* v, Index 
         const auto run = step == 2 ? add_values<2, NV, T> : add_values<1, NV, T>;
         run(p + r * p_stride, p_stride, v + c * kWidth, stride, count, o + r * o_stride + c * kWidth, o_stride,
             scale + r, ahead);
-        ahead.lines = 0;  // once is enough
+        ahead.count = 0;  // once is enough
         c += NV;
       };
       if (kValueVectors >= 8 && rest >= 8) {

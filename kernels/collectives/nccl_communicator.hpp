@@ -16,8 +16,9 @@ class StreamOrder;
 enum class NcclRegistration : std::uint8_t {
   none,        ///< nothing: as most programs use it
   registered,  ///< ncclMemAlloc and ncclCommRegister: transfers may skip NCCL's own buffers
-  symmetric,   ///< a window of all ranks (NCCL 2.27): kernels that reach the peers' arrays. allocate() is then
-               ///< collective
+  /// A window of all ranks (NCCL 2.27): kernels that reach the peers' arrays. allocate() is then collective, and a
+  /// reduce_scatter whose parts are no multiple of 16 bytes is refused (unsupported): NCCL gives wrong results.
+  symmetric,
 };
 
 struct NcclOptions {

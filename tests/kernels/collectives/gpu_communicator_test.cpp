@@ -58,8 +58,9 @@ void make_data() {
 }
 
 struct Limits {
-  bool any_address = true;  ///< else multiples of the element's size
-  bool same_bits = true;    ///< rank order and one rounding, as ReduceOp says
+  bool any_address = true;           ///< else multiples of the element's size
+  bool same_bits = true;             ///< rank order and one rounding, as ReduceOp says
+  std::int64_t scattered_bytes = 1;  ///< of which reduce_scatter's parts are multiples
 };
 
 /// One rank of a test. Arrays lie at random: the communicator's memory or other memory, in place or not, at random
@@ -97,6 +98,7 @@ class GpuRank {
     if (limits_.same_bits) same_on_all_ranks(what);
   }
   void reduce_scatter(DType dtype, ReduceOp op, std::int64_t block) {
+    while (block * element(dtype) % limits_.scattered_bytes != 0) --block;
     const std::string what = text("reduce_scatter", dtype, block * size()) + " " + std::string(name(op));
     const auto bytes = block * element(dtype);
     each_place(what, dtype, bytes * size(), bytes, 0, bytes * rank(), [&](char* in, char* out) {
@@ -478,10 +480,33 @@ TEST_P(NcclGpu, EveryCollectiveTypeAndOperation) {
     Limits limits;
     limits.any_address = false;
     limits.same_bits = false;
+    if (GetParam() == NcclRegistration::symmetric) limits.scattered_bytes = 16;
     GpuRank rank(*communicator, context, limits);
     // Registered memory is to be so on all ranks or on none.
     rank.places = GetParam() == NcclRegistration::none ? 3 : 1;
     rank.everything({0, 1, 3, 17, 1000, 70001, kLargest});
+  });
+  EXPECT_TRUE(report.ok()) << report.reason;
+}
+
+TEST(NcclSymmetric, PartsThatItGetsWrongAreRefused) {
+  WM_NEED_GPUS(2);
+  const LaunchReport report = launch_on_gpus(2, [&](const RankContext& context) {
+    NcclOptions options;
+    options.timeout_s = context.options.timeout_s;
+    options.registration = NcclRegistration::symmetric;
+    const auto communicator = make_nccl(context, options);
+    const CommunicatorBuffer from = communicator->allocate(4096);
+    const CommunicatorBuffer to = communicator->allocate(4096);
+    try {
+      communicator->reduce_scatter({from.data(), 34, DType::bf16, context.device},
+                                   {to.data(), 17, DType::bf16, context.device}, ReduceOp::sum);
+      require(false, "parts of 34 bytes");
+    } catch (const CollectiveError& error) {
+      require(error.fault() == CollectiveFault::unsupported &&
+                  std::string(error.what()).find("parts of 34 bytes") != std::string::npos,
+              error.what());
+    }
   });
   EXPECT_TRUE(report.ok()) << report.reason;
 }

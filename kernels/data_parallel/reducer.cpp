@@ -80,7 +80,7 @@ GradientReducer::GradientReducer(collectives::Communicator& group, const Context
 GradientReducer::~GradientReducer() {
   // What is under way writes to arrays that may be about to go.
   try {
-    if (stream_) synchronize(*stream_);
+    if (stream_) synchronize(stream_->view());
   } catch (const std::exception&) {  // a broken device is told of elsewhere
   }
 }

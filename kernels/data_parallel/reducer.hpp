@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/collectives/communicator.hpp"
+#include "kernels/data_parallel/communication_stream.hpp"
 #include "kernels/data_parallel/plan.hpp"
 #include "kernels/runtime/context.hpp"
 #include "kernels/runtime/event.hpp"
@@ -97,7 +98,7 @@ class GradientReducer final : public transformer::GradientObserver {
   std::vector<Call> calls_;            ///< by range
   std::vector<Buffer> plain_copies_;
   std::vector<void*> copy_of_;  ///< by range; null without copies
-  std::optional<Stream> stream_;
+  std::optional<CommunicationStream> stream_;
   std::optional<Event> before_, after_;
   bool on_ = false;
   std::size_t next_ = 0;  ///< range to be sent

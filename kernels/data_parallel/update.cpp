@@ -86,7 +86,7 @@ Update::Update(collectives::Communicator& group, const Context& context, Trainee
 
 Update::~Update() {
   try {
-    if (stream_) synchronize(*stream_);
+    if (stream_) synchronize(stream_->view());
   } catch (const std::exception&) {  // a broken device is told of elsewhere
   }
 }
@@ -138,7 +138,7 @@ void Update::step() {
 void Update::step_on_gpu() {
   auto* const staging =
       static_cast<char*>(shared_staging_.data() != nullptr ? shared_staging_.data() : plain_staging_.data());
-  const StreamView stream = *stream_;
+  const StreamView stream = stream_->view();
   // Nothing reads a weight any more once the context's stream has come here.
   sent_->record(context_.stream);
   sent_->block(stream);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/collectives/communicator.hpp"
+#include "kernels/data_parallel/communication_stream.hpp"
 #include "kernels/data_parallel/shards.hpp"
 #include "kernels/data_parallel/trainee.hpp"
 #include "kernels/runtime/event.hpp"
@@ -76,7 +77,7 @@ class Update {
   std::vector<collectives::Work> works_;
   collectives::CommunicatorBuffer shared_staging_;
   Buffer plain_staging_;
-  std::optional<Stream> stream_;
+  std::optional<CommunicationStream> stream_;
   std::vector<Event> updated_;  ///< by round
   std::optional<Event> sent_, before_, after_;
   double exposed_ms_ = 0;

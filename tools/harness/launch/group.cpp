@@ -42,9 +42,12 @@ std::string state_of(const Ranks::Member& member) {
   return state == 'T' || state == 't' ? fmt::format(" (its process {} is stopped)", member.pid) : "";
 }
 
-std::unique_ptr<collectives::ShmWorld> make_control(int world_size) {
+/// `bound`: by a launcher, each rank perhaps to a core of its own. On one core they would hardly spin, and leave the
+/// barrier before a sample one after the other.
+std::unique_ptr<collectives::ShmWorld> make_control(int world_size, bool bound) {
   collectives::ShmOptions options;
   options.world_size = world_size;
+  if (bound) options.cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   options.threads = 1;
   options.timeout_s = kControlTimeout;
   options.heap_bytes = 4096;
@@ -76,7 +79,7 @@ Group::Group(std::shared_ptr<Ranks> ranks, const collectives::Backend& backend, 
   // Over several hosts rank 0 lets the others connect to it.
   std::optional<collectives::TcpListener> listener;
   if (ranks_->hosts() == 1) {
-    control_ = *make_control(ranks_->size());
+    control_ = *make_control(ranks_->size(), ranks_->reusable());
   } else {
     listener.emplace();
   }

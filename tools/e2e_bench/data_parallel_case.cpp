@@ -124,6 +124,7 @@ reports::TableLayout data_parallel_layout(bool verified) {
   layout.wide_columns = {"batch",
                          "parameters",
                          "hidden_share",
+                         "update_exposed_ms",
                          "comm_busy_ms",
                          "local_step_ms",
                          "local_share",

@@ -158,7 +158,7 @@ class Row {
 
     const data_parallel::GradientReducer& reducer = training_->reducer();
     const data_parallel::Update& update = training_->update();
-    std::vector<double> exposed, busy;
+    std::vector<double> exposed, of_update, busy;
     GroupPhase step;
     step.least_warm_up = context_.device().is_cuda() ? 1 : 0;
     step.run = [&] {
@@ -170,7 +170,8 @@ class Row {
       for (std::int64_t i = 0; i < calls; ++i) {
         sum += timed(
             rank_, [&] { training_->step(true); }, [&] { training_->wait(); });
-        exposed.push_back(reducer.exposed_ms() + update.exposed_ms());
+        exposed.push_back(reducer.exposed_ms());
+        of_update.push_back(update.exposed_ms());
         if (const auto ms = reducer.busy_ms()) busy.push_back(*ms);
       }
       return sum;
@@ -178,7 +179,7 @@ class Row {
     const harness::Samples samples = sample_together(rank_, step);
     add_statistics(f, "step", samples);
     if (rank_.session.settings().check && !check_alike()) return;
-    const double exposed_ms = slowest_median(exposed);
+    const double exposed_ms = slowest_median(exposed), update_exposed_ms = slowest_median(of_update);
 
     // What of it is communication, and what a rank would take alone.
     const double comm_ms = median_of([&] { training_->reducer().communicate(); });
@@ -186,7 +187,8 @@ class Row {
     const double busy_ms = busy.empty() ? 0 : slowest_median(busy);
 
     f.set("comm_ms", comm_ms);
-    f.set("exposed_ms", exposed_ms);
+    f.set("exposed_ms", exposed_ms + update_exposed_ms);
+    f.set("update_exposed_ms", update_exposed_ms);
     f.set("hidden_share", comm_ms > 0 ? reports::Value(std::max(0.0, 1 - exposed_ms / comm_ms)) : reports::Value());
     f.set("comm_busy_ms", busy.empty() ? reports::Value() : reports::Value(busy_ms));
     f.set("local_step_ms", local_ms);

@@ -204,5 +204,28 @@ TEST_F(Reducer, ShardsAreSentInTurnsByTheirOwners) {
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(mlp.parameter(i) != before[i], i % 2 == 1) << i;
 }
 
+TEST_F(Reducer, RoundsHoldNeighboursOfOneOwnerUpToASize) {
+  ToyMlp mlp(context_, {});  // 512, 32, 128 and 4 elements
+  const std::vector<std::int64_t> bytes{2048, 128, 512, 16};
+  const auto owners_of = [](const std::vector<std::vector<Piece>>& rounds) {
+    std::vector<std::vector<std::pair<int, std::vector<std::size_t>>>> all;
+    for (const auto& round : rounds) {
+      all.emplace_back();
+      for (const Piece& piece : round) all.back().emplace_back(piece.owner, piece.parameters);
+    }
+    return all;
+  };
+  using Rounds = std::vector<std::vector<std::pair<int, std::vector<std::size_t>>>>;
+  const ShardMap by_bytes(ShardRule::bytes, 2, bytes);  // {0}, {1, 2, 3}
+  EXPECT_EQ(owners_of(rounds_of(mlp, by_bytes, 1 << 20)), (Rounds{{{0, {0}}, {1, {1, 2, 3}}}}));
+  // A piece holds the gaps between its parameters: fc1.bias to fc2.weight is 256 + 128 elements.
+  EXPECT_EQ(owners_of(rounds_of(mlp, by_bytes, 384 * 4)), (Rounds{{{0, {0}}, {1, {1, 2}}}, {{1, {3}}}}));
+  const auto by_one = rounds_of(mlp, by_bytes, 1);
+  EXPECT_EQ(owners_of(by_one), (Rounds{{{0, {0}}, {1, {1}}}, {{1, {2}}}, {{1, {3}}}}));
+  EXPECT_EQ(staging_bytes(by_one, 2), 2U * 2048);
+  const ShardMap modulo(ShardRule::modulo, 3, bytes);
+  EXPECT_EQ(owners_of(rounds_of(mlp, modulo, 1 << 20)), (Rounds{{{0, {0}}, {1, {1}}, {2, {2}}}, {{0, {3}}}}));
+}
+
 }  // namespace
 }  // namespace warpmeter::data_parallel

@@ -13,8 +13,10 @@ struct Layer {
   const char* weight;  ///< null: none
 };
 constexpr Layer kLayers[] = {
-    {"FC1_MATMUL", Rule::product, "fc1.weight"},      {"RELU", Rule::elementwise, nullptr},
-    {"LAYER_NORM", Rule::norm, "ln.weight and ln.bias"}, {"FC2_MATMUL", Rule::product, "fc2.weight"},
+    {"FC1_MATMUL", Rule::product, "fc1.weight"},
+    {"RELU", Rule::elementwise, nullptr},
+    {"LAYER_NORM", Rule::norm, "ln.weight and ln.bias"},
+    {"FC2_MATMUL", Rule::product, "fc2.weight"},
     {"CROSS_ENTROPY", Rule::loss, nullptr},
 };
 

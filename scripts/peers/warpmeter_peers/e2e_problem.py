@@ -67,8 +67,8 @@ def add_options(table):
     option("--precision", "NAMES", "fp32", ", ".join(PRECISIONS) + ", or all",
            "bf16 and fp16 are torch.autocast, fp16 with GradScaler.")
     option("--structure", "NAMES", "pytorch_eager", ", ".join(STRUCTURES) + ", or all",
-           "Eager, or torch.compile with the fused AdamW: of the whole model, minutes for a large one, or of its blocks, "
-           "which are compiled once for all of them.")
+           "Eager, or torch.compile with the fused AdamW: of the whole model, minutes for a large one, or of its "
+           "blocks, which are compiled once for all of them.")
     option("--attention", "NAMES", "naive", ", ".join(ATTENTIONS) + ", or all",
            "The formula, or scaled_dot_product_attention.")
     option("--batch", "LIST", "4", counts, "Sequences of a step.")

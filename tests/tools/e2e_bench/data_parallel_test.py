@@ -205,6 +205,8 @@ class BadInput(unittest.TestCase):
                 ([*ALL, "--breakdown"], ["--breakdown", "--data-parallel"]),
                 ([*ALL, "--train-steps", "5"], ["--train-steps", "--data-parallel"]),
                 (["--data-parallel", "naive", "--copy"], ["--copy"]),
+                ([*ALL, "--max-blocks", "0"], ["--max-blocks", "0"]),
+                (["--max-blocks", "8"], ["--max-blocks", "--data-parallel"]),
                 ([*ALL, "--verify", "0"], ["--verify", "0"])):
             with self.subTest(arguments=arguments):
                 result = run("--device", "cpu", *arguments)

@@ -47,18 +47,15 @@ struct MatmulProblem {
 /// algorithm chosen for each problem). One for a model; not for several threads at once.
 ///
 /// CUDA: cuBLASLt. The first call of a problem times its heuristics' candidates on the given operands, outside stream
-/// capture and with the device to itself, and remembers the fastest (accumulate: the choice of the same problem without
-/// it, else the first candidate); a call under capture takes the first candidate when nothing is remembered. fp32
-/// products are fp32 throughout. CPU: tiles over parallel_for() to single-threaded BLAS calls; 16-bit operands widened
-/// to fp32 tile by tile, sums fp32, rounded once. The same call gives the same bits on every run of a process.
+/// capture and with the device to itself, and remembers the fastest (accumulate: the choice of the same problem without it, else the first
+/// candidate); a call under capture takes the first candidate when nothing is remembered. fp32 products are fp32
+/// throughout. CPU: tiles over parallel_for() to single-threaded BLAS calls; 16-bit operands widened to fp32 tile by
+/// tile, sums fp32, rounded once. The same call gives the same bits on every run of a process.
 class Matmul {
  public:
   virtual ~Matmul() = default;
   /// Enqueues the product. Throws OutOfMemory, DeviceError.
   virtual void multiply(const MatmulProblem& problem, const void* a, const void* b, void* c) = 0;
-  /// C = addend + op(A) op(B), rounded once: a residual's sum without a pass of its own. The problem accumulates; the
-  /// addend has C's shape, stride and type and may be C, but not overlap it otherwise.
-  virtual void add_product(const MatmulProblem& problem, const void* a, const void* b, const void* addend, void* c) = 0;
   /// What would run, for reports: "openblas", or the algorithm remembered.
   [[nodiscard]] virtual std::string kernel(const MatmulProblem& problem) const = 0;
   /// Another for a second stream of the same device, with a workspace of its own from `context` and everything

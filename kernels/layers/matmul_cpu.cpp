@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -58,11 +57,6 @@ class CpuMatmul : public Matmul {
   [[nodiscard]] std::unique_ptr<Matmul> beside(const Context&) override { return std::make_unique<CpuMatmul>(); }
 
   void multiply(const MatmulProblem& problem, const void* a, const void* b, void* c) override {
-    add_product(problem, a, b, c, c);
-  }
-
-  void add_product(const MatmulProblem& problem, const void* a, const void* b, const void* addend, void* c) override {
-    WM_CHECK(addend == c || problem.accumulate, "something is added where a problem accumulates");
     WM_CHECK(problem.dtype == DType::fp32 || is_16bit(problem.dtype), "the CPU multiplies fp32, bf16 and fp16");
     WM_CHECK(problem.m >= 0 && problem.n >= 0 && problem.k >= 1, "a product needs an inner dimension");
     // Threads are ours: the BLAS keeps to the one that calls it.
@@ -73,7 +67,6 @@ class CpuMatmul : public Matmul {
     const auto tile = [&](std::int64_t index, int /*worker*/) {
       const std::int64_t row = index % tiling.down * tiling.rows, column = index / tiling.down * tiling.columns;
       const std::int64_t m = std::min(tiling.rows, problem.m - row), n = std::min(tiling.columns, problem.n - column);
-      if (addend != c) copy_tile(problem, addend, c, row, column, m, n);
       if (problem.dtype == DType::fp32) {
         multiply_fp32(problem, a, b, c, row, column, m, n);
       } else {
@@ -90,15 +83,6 @@ class CpuMatmul : public Matmul {
   [[nodiscard]] std::string kernel(const MatmulProblem&) const override { return "openblas"; }
 
  private:
-  static void copy_tile(const MatmulProblem& p, const void* from, void* to, std::int64_t row, std::int64_t column,
-                        std::int64_t m, std::int64_t n) {
-    const std::size_t bytes = size_of(p.out_dtype);
-    for (std::int64_t r = row; r < row + m; ++r) {
-      const std::int64_t at = r * p.stride_c + column;
-      std::memcpy(detail::at(to, at, bytes), detail::at(from, at, bytes), static_cast<std::size_t>(n) * bytes);
-    }
-  }
-
   static void multiply_fp32(const MatmulProblem& p, const void* a, const void* b, void* c, std::int64_t row,
                             std::int64_t column, std::int64_t m, std::int64_t n) {
     const float* pa = static_cast<const float*>(a) + (p.transpose_a ? row : row * p.stride_a);

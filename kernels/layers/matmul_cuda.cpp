@@ -90,8 +90,7 @@ std::uint32_t alignment_of(const void* pointer) {
 /// A problem and how its operands lie.
 struct Key {
   MatmulProblem problem;
-  std::array<std::uint32_t, 4> alignments{};  ///< of A, B, what is added, and C
-  bool apart = false;                         ///< what is added is not C itself
+  std::array<std::uint32_t, 3> alignments{};
   friend bool operator==(const Key&, const Key&) = default;
 };
 struct KeyHash {
@@ -105,7 +104,6 @@ struct KeyHash {
     mix((p.transpose_a ? 1u : 0u) | (p.transpose_b ? 2u : 0u) | (p.accumulate ? 4u : 0u) |
         static_cast<std::uint64_t>(p.dtype) << 8 | static_cast<std::uint64_t>(p.out_dtype) << 16);
     for (const std::uint32_t value : key.alignments) mix(value);
-    mix(key.apart ? 1 : 0);
     return static_cast<std::size_t>(hash ^ (hash >> 32));
   }
 };
@@ -159,7 +157,7 @@ class Product {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.alignments[1]);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignments[0]);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignments[2]);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignments[3]);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignments[2]);
     std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
     int found = 0;
     const cublasStatus_t status =
@@ -174,13 +172,12 @@ class Product {
     return algorithms;
   }
 
-  /// c = op(a) op(b), with `add` plus addend.
-  [[nodiscard]] cublasStatus_t enqueue(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, bool add,
-                                       const void* a, const void* b, const void* addend, void* c, void* workspace,
+  [[nodiscard]] cublasStatus_t enqueue(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, bool accumulate,
+                                       const void* a, const void* b, void* c, void* workspace,
                                        cudaStream_t stream) const {
-    const float one = 1.0f, beta = add ? 1.0f : 0.0f;
-    return cublasLtMatmul(handle, descriptor_.get(), &one, b, b_.get(), a, a_.get(), &beta, addend, c_.get(), c,
-                          c_.get(), &algorithm, workspace, kWorkspace, stream);
+    const float one = 1.0f, beta = accumulate ? 1.0f : 0.0f;
+    return cublasLtMatmul(handle, descriptor_.get(), &one, b, b_.get(), a, a_.get(), &beta, c, c_.get(), c, c_.get(),
+                          &algorithm, workspace, kWorkspace, stream);
   }
 
  private:
@@ -323,23 +320,18 @@ class CudaMatmul final : public Matmul {
   }
 
   void multiply(const MatmulProblem& problem, const void* a, const void* b, void* c) override {
-    add_product(problem, a, b, c, c);
-  }
-
-  void add_product(const MatmulProblem& problem, const void* a, const void* b, const void* addend, void* c) override {
-    WM_CHECK(addend == c || problem.accumulate, "something is added where a problem accumulates");
     WM_CHECK(problem.dtype == DType::fp32 || problem.dtype == DType::tf32 || is_16bit(problem.dtype),
              "CUDA multiplies fp32, tf32, bf16 and fp16");
     WM_CHECK(problem.out_dtype == DType::fp32 || problem.out_dtype == problem.dtype, "C is fp32 or has A's type");
     WM_CHECK(problem.m >= 0 && problem.n >= 0 && problem.k >= 1, "a product needs an inner dimension");
     if (problem.m == 0 || problem.n == 0) return;
     const DeviceGuard guard(context_.device());
-    const Key key{problem, {alignment_of(a), alignment_of(b), alignment_of(addend), alignment_of(c)}, addend != c};
+    const Key key{problem, {alignment_of(a), alignment_of(b), alignment_of(c)}};
     auto found = library_->plans.find(key);
-    if (found == library_->plans.end()) found = library_->plans.emplace(key, make_plan(key, a, b, addend, c)).first;
+    if (found == library_->plans.end()) found = library_->plans.emplace(key, make_plan(key, a, b, c)).first;
     const Plan& plan = found->second;
-    check(plan.product.enqueue(library_->handle(), plan.algorithm, problem.accumulate, a, b, addend, c,
-                               workspace_.data(), stream()),
+    check(plan.product.enqueue(library_->handle(), plan.algorithm, problem.accumulate, a, b, c, workspace_.data(),
+                               stream()),
           "cublasLtMatmul");
   }
 
@@ -364,17 +356,16 @@ class CudaMatmul final : public Matmul {
     return status != cudaStreamCaptureStatusNone;
   }
 
-  [[nodiscard]] Plan make_plan(const Key& key, const void* a, const void* b, const void* addend, void* c) const {
+  [[nodiscard]] Plan make_plan(const Key& key, const void* a, const void* b, void* c) const {
     Product product(key.problem);
-    if (key.problem.accumulate && !key.apart) {
+    if (key.problem.accumulate) {
       Key plain = key;
       plain.problem.accumulate = false;
       if (const auto found = library_->plans.find(plain); found != library_->plans.end()) {
         return {std::move(product), found->second.algorithm};
       }
     }
-    // To add to C again and again would do harm.
-    const bool try_all = options_.try_candidates && (!key.problem.accumulate || key.apart) && !capturing();
+    const bool try_all = options_.try_candidates && !key.problem.accumulate && !capturing();
     const auto algorithms = product.candidates(library_->handle(), key, try_all ? kCandidates : 1);
     if (algorithms.empty()) {
       const MatmulProblem& p = key.problem;
@@ -382,13 +373,13 @@ class CudaMatmul final : public Matmul {
                             std::to_string(p.n) + " x " + std::to_string(p.k) + " in " + std::string(name(p.dtype)),
                         false);
     }
-    const std::size_t chosen = algorithms.size() > 1 ? fastest(product, algorithms, a, b, addend, c) : 0;
+    const std::size_t chosen = algorithms.size() > 1 ? fastest(product, algorithms, a, b, c) : 0;
     return {std::move(product), algorithms[chosen]};
   }
 
   /// The index of the candidate that takes the least time.
   [[nodiscard]] std::size_t fastest(const Product& product, const std::vector<cublasLtMatmulAlgo_t>& algorithms,
-                                    const void* a, const void* b, const void* addend, void* c) const {
+                                    const void* a, const void* b, void* c) const {
     WM_CUDA_CHECK(cudaDeviceSynchronize());  // operands are there, and nothing else runs, in no stream
     Trial trial(*context_.allocator, workspace_);
     const MatmulProblem& p = product.problem();
@@ -398,8 +389,7 @@ class CudaMatmul final : public Matmul {
     std::size_t chosen = 0;
     for (std::size_t i = 0; i < algorithms.size(); ++i) {
       const auto work = [&](cudaStream_t stream) {
-        return product.enqueue(library_->handle(), algorithms[i], p.accumulate, a, b, addend, c, workspace_.data(),
-                               stream);
+        return product.enqueue(library_->handle(), algorithms[i], false, a, b, c, workspace_.data(), stream);
       };
       const double ms = trial.time(work, a, hot, best);
       if (ms < best) {

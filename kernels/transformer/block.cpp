@@ -50,6 +50,10 @@ NormedResidual norm_stream(Executor& executor, const BlockContext& context, std:
   result.residual = std::move(stream.current);
   layers::RmsNormForward arguments{.rows = rows, .width = width, .dtype = context.precision.activation};
   arguments.x = result.residual.data();
+  if (stream.has_base) {
+    arguments.x = stream.base;
+    arguments.addend = arguments.sum = result.residual.data();
+  }
   arguments.weight = weight;
   arguments.out = result.normed.data();
   arguments.inv_rms = result.inv_rms.as<float>();

@@ -12,9 +12,9 @@
 
 namespace warpmeter::transformer {
 
-/// naive: operation by operation, each with its own output, like an eager framework. fused: the residual added by the
-/// products that it comes after, RoPE in one pass over Q and K in place, one product for Q, K and V and one for the
-/// FFN's two inner matrices, SwiGLU in one pass, its output computed again in the backward instead of kept.
+/// naive: operation by operation, each with its own output, like an eager framework. fused: residual and norm in one
+/// pass, RoPE in one pass over Q and K in place, one product for Q, K and V and one for the FFN's two inner matrices,
+/// SwiGLU in one pass, its output computed again in the backward instead of kept.
 enum class Structure : std::uint8_t { naive, fused };
 [[nodiscard]] std::string_view name(Structure structure) noexcept;
 
@@ -34,9 +34,12 @@ struct BlockContext {
   [[nodiscard]] void* gradient(std::int64_t place) const { return gradients->at(place); }
 };
 
-/// The residual stream between two blocks.
+/// The residual stream between two blocks: the residual, and what is still to be added to it.
 struct ResidualStream {
-  Array current;
+  Array current;          ///< the residual itself, or the last block's output when has_base
+  bool has_base = false;  ///< the residual is base + current
+  const void* base = nullptr;
+  Array base_owner;  ///< holds base when no block's state does
 };
 
 /// What one block keeps from forward to backward; which of the arrays depends on the structure.
@@ -78,7 +81,7 @@ void weight_gradient(Executor& executor, const BlockContext& context, std::strin
                      std::initializer_list<std::int64_t> places, std::int64_t in, std::int64_t out, const void* d_y,
                      const void* x);
 
-/// The norm that takes the residual stream in, which is then empty.
+/// The norm that takes the residual stream in: adds what is pending (fused: in the same pass; naive: it never is).
 struct NormedResidual {
   Array residual, inv_rms, normed;
 };

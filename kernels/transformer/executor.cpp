@@ -26,12 +26,6 @@ void Executor::matmul(std::string_view name, const layers::MatmulProblem& proble
   run(product(name, problem), [&] { matmul_->multiply(problem, a, b, c); });
 }
 
-void Executor::add_matmul(std::string_view name, layers::MatmulProblem problem, const void* a, const void* b,
-                          const void* addend, void* c) {
-  problem.accumulate = true;
-  run(product(name, problem), [&] { matmul_->add_product(problem, a, b, addend, c); });
-}
-
 bool Executor::fork(bool moved) {
   if (side_ == nullptr || (sink_ != nullptr && sink_->one_by_one())) return false;
   if (moved) side_->fork();

@@ -117,9 +117,6 @@ class Executor {
   }
 
   void matmul(std::string_view name, const layers::MatmulProblem& problem, const void* a, const void* b, void* c);
-  /// c = addend + the product, which otherwise is as `problem` has it.
-  void add_matmul(std::string_view name, layers::MatmulProblem problem, const void* a, const void* b,
-                  const void* addend, void* c);
 
   void matmul_aside(std::string_view name, const layers::MatmulProblem& problem, const void* a, const void* b, void* c);
   /// Where work that has just been put aside is.

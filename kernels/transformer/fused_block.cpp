@@ -64,17 +64,18 @@ class FusedBlock final : public Block {
       qkv.reset();
       lse.reset();
     }
-    // Products add to the residual as they write: no pass of its own, and one rounding.
-    stream.current = array({"residual between", "OUTPUT_MATMUL"}, rows * width);
-    executor.add_matmul("OUTPUT_MATMUL", linear_forward(rows, width, width, compute, type), attended.data(),
-                        c.weight(places.wo), first.residual.data(), stream.current.data());
+    stream.current = array({"projected attention", "OUTPUT_MATMUL"}, rows * width);
+    executor.matmul("OUTPUT_MATMUL", linear_forward(rows, width, width, compute, type), attended.data(),
+                    c.weight(places.wo), stream.current.data());
     if (!all) attended.reset();
+    stream.has_base = true;
+    stream.base = first.residual.data();
+    NormedResidual second = norm_stream(executor, c, "NORM2", c.weight(places.norm2), stream);
     if (keep == Keep::nothing) {
       first.residual.reset();
     } else {
       state.input = std::move(first.residual);
     }
-    NormedResidual second = norm_stream(executor, c, "NORM2", c.weight(places.norm2), stream);
 
     Array gate_up = array({"gate, up", "FFN_W13_MATMUL"}, rows * 2 * inner);
     executor.matmul("FFN_W13_MATMUL", linear_forward(rows, width, 2 * inner, compute, type), second.normed.data(),
@@ -91,9 +92,11 @@ class FusedBlock final : public Block {
                                            .in_stride = 2 * inner,
                                            .out = hidden.data()});
       if (!all) gate_up.reset();
-      stream.current = array({"residual", "FFN_W2_MATMUL"}, rows * width);
-      executor.add_matmul("FFN_W2_MATMUL", linear_forward(rows, inner, width, compute, type), hidden.data(),
-                          c.weight(places.w2), second.residual.data(), stream.current.data());
+      stream.current = array({"block output", "FFN_W2_MATMUL"}, rows * width);
+      executor.matmul("FFN_W2_MATMUL", linear_forward(rows, inner, width, compute, type), hidden.data(),
+                      c.weight(places.w2), stream.current.data());
+      stream.has_base = true;
+      stream.base = second.residual.data();
     }
     if (all) {
       state.inv_rms1 = std::move(first.inv_rms);
@@ -106,6 +109,8 @@ class FusedBlock final : public Block {
       state.inv_rms2 = std::move(second.inv_rms);
       state.normed2 = std::move(second.normed);
       state.gate_up = std::move(gate_up);
+    } else {
+      stream.base_owner = std::move(second.residual);
     }
   }
 

@@ -10,7 +10,7 @@ MAX_COUNT = 2**24
 ROW_KEYS = ["size", "precision", "structure", "attention", "mode", "batch", "context", "d_model", "d_ff", "num_layers",
             "num_heads", "vocab"]
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-STRUCTURES = ("pytorch_eager", "pytorch_compiled", "pytorch_compiled_blocks")
+STRUCTURES = ("pytorch_eager", "pytorch_compiled", "pytorch_compiled_blocks", "pytorch_compiled_graph")
 ATTENTIONS = ("naive", "sdpa")
 MODES = ("forward", "forward_backward", "train_step")
 DIMENSIONS = (("--vocab", "vocab", "Tokens of the vocabulary"), ("--d-model", "d_model", "Width of the model"),
@@ -68,7 +68,7 @@ def add_options(table):
            "bf16 and fp16 are torch.autocast, fp16 with GradScaler.")
     option("--structure", "NAMES", "pytorch_eager", ", ".join(STRUCTURES) + ", or all",
            "Eager, or torch.compile with the fused AdamW: of the whole model, minutes for a large one, or of its "
-           "blocks, which are compiled once for all of them.")
+           "blocks, which are compiled once for all of them; as one CUDA graph a phase these cost no launches.")
     option("--attention", "NAMES", "naive", ", ".join(ATTENTIONS) + ", or all",
            "The formula, or scaled_dot_product_attention.")
     option("--batch", "LIST", "4", counts, "Sequences of a step.")

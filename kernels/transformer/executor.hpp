@@ -124,14 +124,6 @@ class Executor {
     const bool beside = side_ != nullptr && (sink_ == nullptr || !sink_->one_by_one());
     return beside ? side_->context().stream : memory_->context().stream;
   }
-  /// In the side lane's own order: after what was put aside before it.
-  template <class Arguments>
-  void apply_aside(std::string_view name, OperationKind kind, void (*function)(const Context&, const Arguments&),
-                   const Arguments& arguments) {
-    const bool moved = main_moved_;
-    run({name, kind, arguments.flops(), arguments.bytes(), ComputePath::fp32, layer_, result_type(arguments)},
-        [&] { function(fork(moved) ? side_->context() : memory_->context(), arguments); });
-  }
   /// An array like `used`, whose value is no longer needed but by what is aside: `used` itself where nothing can be.
   [[nodiscard]] Array made_anew(std::string_view what, Array used);
   void keep(Array used);

@@ -109,7 +109,6 @@ struct Model::Impl {
   Array resident_squares;                  ///< of gradients that reside, those of each parameter at its square_places
   std::vector<std::int64_t> square_places;
   std::size_t squared = 0;  ///< parameters since the last backward
-  Array squares;            ///< of the gradients so far, where they are taken beside the backward
   Array logits;
   BlockContext block_context;
   std::vector<std::string_view> layer_names;
@@ -208,39 +207,10 @@ struct Model::Impl {
     logits = head(last.normed);
   }
 
-  /// The runs of parameters of a group and how many partial sums of squares those before them have.
-  struct Squares {
-    std::vector<layers::GradientTensor> gradients;
-    std::int64_t before = 0;
-  };
-  [[nodiscard]] Squares squares_of(std::int64_t place) const {
-    Squares result;
-    for (const Gradients::Run& run : gradients.runs()) {
-      const std::int64_t begin = gradients.begin_of(run.offset);
-      if (begin == gradients.begin_of(place)) result.gradients.push_back({gradients.at(run.offset), run.count});
-      const layers::GradientTensor one[] = {{nullptr, run.count}};
-      if (begin < gradients.begin_of(place)) result.before += layers::SquareSums{.gradients = one}.pieces();
-    }
-    return result;
-  }
-  /// Squares the gradients of the group of a place, which are all there.
-  void square(std::int64_t place) {
-    const Squares of_group = squares_of(place);
-    executor.apply_aside(
-        "GRADIENT_SQUARES", OperationKind::optimizer, layers::square_sums,
-        layers::SquareSums{
-            .gradients = of_group.gradients,
-            .dtype = options.precision.gradient,
-            .sums = squares.defined() && squares.data() != nullptr ? squares.as<double>() + of_group.before : nullptr});
-  }
-
-  /// `for_step`: optimizer_step() comes next.
-  void forward_backward(bool for_step) {
+  void forward_backward() {
     WM_CHECK(state.defined(), "prepare_training() comes first");
     gradients.give_back();
-    squares.reset();
     squared = 0;
-    if (for_step && side_by_side() && options.frozen.empty() && !gradients.resident()) take_squares();
     const Block& kind = block(options.structure);
     std::vector<BlockState> states(static_cast<std::size_t>(config.layers));
     NormedResidual last;
@@ -263,7 +233,6 @@ struct Model::Impl {
     take_gradients(gradients.head_group());
     Array gradient = head_backward(d_logits, last);
     executor.turn();
-    if (squares.defined()) square(layout.final_norm());
     for (std::int64_t i = config.layers; i-- > 0;) {
       in_layer(i, [&] {
         BlockState& kept = states[static_cast<std::size_t>(i)];
@@ -275,12 +244,10 @@ struct Model::Impl {
         take_gradients(gradients.layer_group(i));
         kind.backward(executor, block_context, layout.layer(i), gradient, kept);
         executor.turn();
-        if (squares.defined()) square(layout.layer(i).norm1);
       });
     }
     take_gradients(gradients.embedding_group());
     if (gradients.wanted(layout.embedding())) embedding_backward(gradient);
-    if (squares.defined()) square(layout.embedding());
     executor.join();
   }
 
@@ -298,12 +265,6 @@ struct Model::Impl {
     gradients.ready(layout.embedding(), stream());
   }
 
-  void take_squares() {
-    std::vector<layers::GradientTensor> all;
-    for (const Gradients::Run& run : gradients.runs()) all.push_back({nullptr, run.count});
-    const std::int64_t bytes = layers::SquareSums{.gradients = all}.pieces() * std::int64_t{sizeof(double)};
-    squares = Array(memory, "squares of gradients", bytes, DType::uint8, MemoryKind::workspace);
-  }
   void take_gradients(std::size_t group) { gradients.take(memory, group, options.precision.gradient); }
 
   [[nodiscard]] float loss_share() const { return 1.0f / static_cast<float>(rows() * options.micro_batches); }
@@ -470,9 +431,7 @@ struct Model::Impl {
     std::vector<layers::GradientTensor> list;
     // Not by what is kept here: the sums' order, and so the norm's bits, are every copy's.
     const auto all = [](std::size_t) { return true; };
-    if (squares.defined()) {  // in the order in which they were squared
-      for (const Gradients::Run& run : gradients.runs()) list.push_back({gradients.at(run.offset), run.count});
-    } else if (gradients.resident()) {
+    if (gradients.resident()) {
       for (std::size_t i = 0; i < layout.parameters().size(); ++i) {
         const Parameter& parameter = layout.parameters()[i];
         if (gradients.trainable(i)) list.push_back({gradients.at(parameter.offset), parameter.count()});
@@ -482,11 +441,10 @@ struct Model::Impl {
     }
     auto* step = static_cast<StepState*>(state.data());
     layers::GradientNorm norm{.gradients = list, .dtype = p.gradient, .max_norm = options.max_norm, .state = step};
-    if (squares.defined() || all_squared()) {
+    if (all_squared()) {
       norm.squared = true;
-      norm.workspace = squares.defined() ? squares.data() : resident_squares.data();
+      norm.workspace = resident_squares.data();
       executor.apply("GRADIENT_NORM", OperationKind::optimizer, layers::gradient_norm, norm);
-      squares.reset();
       squared = 0;
     } else {
       executor.apply_with_workspace("GRADIENT_NORM", OperationKind::optimizer, layers::gradient_norm, norm);
@@ -671,7 +629,7 @@ void Model::prepare_training() {
 }
 
 void Model::forward_backward() {
-  impl_->forward_backward(false);
+  impl_->forward_backward();
 }
 
 void Model::optimizer_step() {
@@ -679,7 +637,7 @@ void Model::optimizer_step() {
 }
 
 void Model::train_step() {
-  impl_->forward_backward(true);
+  impl_->forward_backward();
   impl_->optimizer_step();
 }
 
@@ -694,7 +652,7 @@ void Model::observe_gradients(GradientObserver* observer) {
 void Model::accumulate() {
   WM_CHECK(impl_->gradients.resident(), "gradients that go with every step cannot add up");
   impl_->gradients.set_accumulating(true);
-  impl_->forward_backward(false);
+  impl_->forward_backward();
   impl_->gradients.set_accumulating(false);
 }
 

@@ -65,7 +65,7 @@ class Model {
   void forward_backward();
   /// Clipping and AdamW, and what follows from an overflow. Gives the gradients back.
   void optimizer_step();
-  /// Both of these. Knowing of the second, the first squares each layer's gradients beside the next layer's backward.
+  /// Both of these.
   void train_step();
 
   // For who trains several copies of the model side by side: gradients in memory of his, told of one by one, and

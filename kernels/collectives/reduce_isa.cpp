@@ -11,6 +11,13 @@ using namespace vec::WM_ISA;  // NOLINT: vectors and conversions
 
 constexpr int kUnroll = 4;  // independent accumulators, so that a source's loads overlap
 
+// Sources larger than this come from memory, and are asked for a page ahead: the processor's own prefetching stops at
+// the end of each of the small pages that shared memory is made of. Two ranks, 100 MiB: a tenth less time. What is in
+// the cache would take a tenth more.
+constexpr std::int64_t kFarBytes = std::int64_t{4} << 20;
+constexpr std::int64_t kAheadBytes = 4096;
+constexpr std::int64_t kLineBytes = 64;
+
 template <class V>
 V load_raw(const char* p) {
   V v;
@@ -160,8 +167,16 @@ void reduce_elements(const Reduction& r) {
       if (!is_streamable(r.destinations[d] + i * T::kBytes)) streamed = 0;
     }
   }
+  const bool far = r.count * T::kBytes * r.source_count > kFarBytes;
   for (; i + kUnroll * kWidth <= r.count; i += kUnroll * kWidth) {
     const std::int64_t at = i * T::kBytes;
+    if (far) {
+      for (int s = 0; s < r.source_count; ++s) {
+        for (std::int64_t line = 0; line < kUnroll * kStepBytes; line += kLineBytes) {
+          __builtin_prefetch(r.sources[s] + at + kAheadBytes + line, 1);
+        }
+      }
+    }
     V total[kUnroll];
     const char* first = r.sources[0] + at;
     for (int u = 0; u < kUnroll; ++u) total[u] = T::load(first + u * kStepBytes);

@@ -71,6 +71,24 @@ TEST(Reduce, AgreesWithFp64AtEveryLengthAndAddress) {
   }
 }
 
+// Sources that are asked for ahead, at last past their end; to an array of its own, and in place.
+TEST(Reduce, LargeSourcesAreAddedToTheLastElement) {
+  constexpr std::size_t kCount = (std::size_t{5} << 18) + 5;
+  std::vector<std::vector<float>> inputs(2, std::vector<float>(kCount));
+  for (std::size_t i = 0; i < kCount; ++i) {
+    inputs[0][i] = static_cast<float>(i % 8191) * 0.37F;
+    inputs[1][i] = static_cast<float>(i % 509) - 100.1F;
+  }
+  const std::vector<float> whole = reduced(DType::fp32, ReduceOp::sum, inputs);
+  for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(whole[i], inputs[0][i] + inputs[1][i]) << i;
+  const char* sources[] = {reinterpret_cast<const char*>(inputs[0].data()),
+                           reinterpret_cast<const char*>(inputs[1].data())};
+  char* destinations[] = {reinterpret_cast<char*>(inputs[0].data()), reinterpret_cast<char*>(inputs[1].data())};
+  detail::reduce({sources, 2, destinations, 2, static_cast<std::int64_t>(kCount), DType::fp32, ReduceOp::sum});
+  EXPECT_EQ(inputs[0], whole);
+  EXPECT_EQ(inputs[1], whole);
+}
+
 TEST(Reduce, ACopyPastTheCacheIsACopy) {
   std::vector<char> source(3000);
   for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<char>(values::hash(5, i));

@@ -55,7 +55,8 @@ class Settings:
             # With a fixed number of samples neither bound is in force.
             "max_noise": None if self.steps else self.max_noise,
             "max_time_s": None if self.steps else self.max_time_s,
-            "duty_cycle": self.duty_cycle, "timer": self.timer, "cache": self.cache, "memory_limit_bytes": self.memory_limit or None,
+            "duty_cycle": self.duty_cycle, "timer": self.timer, "cache": self.cache,
+            "memory_limit_bytes": self.memory_limit or None,
             "isolate": self.isolate, "row_timeout_s": self.row_timeout_s, "check": self.check,
         }
 
@@ -88,7 +89,8 @@ def add_shared_options(table):
                "low.", "FRACTION", "0.5%", "a fraction or percentage from 0 to 100%: 0.5% or 0.005", measuring),
         Option("--max-time", "Stop sampling a phase after this long, noisy or not. One sample is always taken.",
                "SECONDS", "2", f"seconds from {MIN_TIME_S:g} to {MAX_TIME_S:g}", measuring),
-        Option("--duty-cycle", "The part of the time that samples may take. Below 100% a pause follows each, in which a "
+        Option("--duty-cycle",
+               "The part of the time that samples may take. Below 100% a pause follows each, in which a "
                "device at its power limit recovers; pauses count in --max-time.", "FRACTION", "100%",
                "a fraction or percentage from 1% to 100%: 25% or 0.25", measuring),
         Option("--timer", "device: events on the device's own timeline, without launch overhead. wall: the host's "

@@ -34,9 +34,9 @@ namespace warpmeter::attention {
 [[nodiscard]] const Implementation& flash_sm90_cuda();
 
 /// The same forward with the notes' backward: a kernel for dQ by query tiles, then one for dK and dV by key tiles, P
-/// recomputed in both (seven products a tile instead of five), no atomics: the same bits on every run. 16-bit types have
-/// tf32 products, in which their elements are exact, but for the scores, which are added up as the forward does. In the
-/// backward three floats a query row, rows rounded up to 64.
+/// recomputed in both (seven products a tile instead of five), no atomics: the same bits on every run. 16-bit types
+/// have tf32 products, in which their elements are exact, but for the scores, which are added up as the forward does.
+/// In the backward three floats a query row, rows rounded up to 64.
 [[nodiscard]] const Implementation& flash_two_pass_cuda();
 
 /// flash_sm80 or flash_two_pass as on a device whose thread blocks have at most `shared_limit` bytes of shared memory

@@ -85,7 +85,7 @@ class ShmWorld {
 // Every element of a result is computed once, in rank order, and copied (one shot: everywhere alike), so all ranks have
 // the same bits. Each thread of a rank does the same with a part of every block of its own.
 //
-// Waiting: a spin of some 200 us where every thread can have a core, hardly any and a few sched_yields where not; then a
-// futex, from which a rank looks every 20 ms for peers that have died (by pidfd) and for the time.
+// Waiting: a spin of some 200 us where every thread can have a core, hardly any and a few sched_yields where not; then
+// a futex, from which a rank looks every 20 ms for peers that have died (by pidfd) and for the time.
 
 }  // namespace warpmeter::collectives

@@ -47,10 +47,10 @@ struct MatmulProblem {
 /// algorithm chosen for each problem). One for a model; not for several threads at once.
 ///
 /// CUDA: cuBLASLt. The first call of a problem times its heuristics' candidates on the given operands, outside stream
-/// capture and with the device to itself, and remembers the fastest (accumulate: the choice of the same problem without it, else the first
-/// candidate); a call under capture takes the first candidate when nothing is remembered. fp32 products are fp32
-/// throughout. CPU: tiles over parallel_for() to single-threaded BLAS calls; 16-bit operands widened to fp32 tile by
-/// tile, sums fp32, rounded once. The same call gives the same bits on every run of a process.
+/// capture and with the device to itself, and remembers the fastest (accumulate: the choice of the same problem without
+/// it, else the first candidate); a call under capture takes the first candidate when nothing is remembered. fp32
+/// products are fp32 throughout. CPU: tiles over parallel_for() to single-threaded BLAS calls; 16-bit operands widened
+/// to fp32 tile by tile, sums fp32, rounded once. The same call gives the same bits on every run of a process.
 class Matmul {
  public:
   virtual ~Matmul() = default;

@@ -39,9 +39,9 @@ struct Phase {
 /// it, when the noise (IQR/median) is at most max_noise; or when max_time has passed (at least 1 sample is always
 /// taken). Throws Interrupted when Ctrl-C came, and whatever the phase throws.
 ///
-/// Duty cycle: below 1 a pause follows every sample, so long that samples take that part of the time. At its power limit
-/// a device is as fast as what it did in the last tenths of a second lets it be, pauses between calls included; two
-/// programs compare there when both pause for the most part.
+/// Duty cycle: below 1 a pause follows every sample, so long that samples take that part of the time. At its power
+/// limit a device is as fast as what it did in the last tenths of a second lets it be, pauses between calls included;
+/// two programs compare there when both pause for the most part.
 ///
 /// Throttle rule (CUDA): a sample whose SM clock was under 75% of the maximum is discarded and sampling backs off for
 /// 50 ms, doubling to 400 ms. After 5 in a row, or when max_time has passed without a sample, that clock is what the

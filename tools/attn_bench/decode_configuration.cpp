@@ -15,7 +15,6 @@ using harness::OptionTable;
 using harness::UsageError;
 
 constexpr std::int64_t kMaxLength = (std::int64_t{1} << 31) - 1;
-constexpr std::int64_t kMaxCount = std::int64_t{1} << 24;
 
 std::vector<std::string_view> implementation_names() {
   std::vector<std::string_view> names;
@@ -59,30 +58,6 @@ std::vector<Enum> named(const OptionTable& table, std::string_view option,
 
 }  // namespace
 
-attention::AttentionProblem DecodeConfiguration::attention_problem() const {
-  attention::AttentionProblem p;
-  p.batch = batch;
-  p.num_heads = num_heads;
-  p.num_kv_heads = num_kv_heads;
-  p.seq_len = tokens;
-  p.kv_len = kv_len;
-  p.head_dim = head_dim;
-  p.dtype = dtype;
-  p.causal = true;
-  return p;
-}
-
-attention::KvCacheConfig DecodeConfiguration::cache() const {
-  attention::KvCacheConfig config;
-  config.sequences = batch;
-  config.num_kv_heads = num_kv_heads;
-  config.head_dim = head_dim;
-  config.capacity = kv_len;
-  config.dtype = storage_of(dtype);
-  config.page_size = page_size;
-  return config;
-}
-
 std::string DecodeConfiguration::problem_key() const {
   return describe(attention_problem()) + " range " + std::to_string(value_range);
 }
@@ -90,13 +65,7 @@ std::string DecodeConfiguration::problem_key() const {
 std::vector<DecodeConfiguration> expand_decode(const OptionTable& table, const harness::Settings& settings) {
   const auto known = implementation_names();
   const auto impls = table.words("--impl", known, true);
-  const auto d_models = table.integers("--d-model", 1, kMaxLength);
-  const bool by_head_dim = !table.text("--head-dim").empty();
-  const auto heads_or_dims =
-      by_head_dim ? table.integers("--head-dim", 1, 256) : table.integers("--heads", 1, kMaxCount);
-  std::vector<std::int64_t> kv_heads_list{0};
-  if (!table.text("--kv-heads").empty()) kv_heads_list = table.integers("--kv-heads", 1, kMaxCount);
-  const auto batches = table.integers("--batch", 1, kMaxCount);
+  const auto shapes = expand_shapes(table);
   if (table.text("--kv-len").empty()) throw table.error("--kv-len", "--mode decode wants the tokens in the cache");
   const auto kv_lens = table.integers("--kv-len", 1, kMaxLength);
   std::vector<std::int64_t> tokens_list{1};
@@ -149,46 +118,24 @@ std::vector<DecodeConfiguration> expand_decode(const OptionTable& table, const h
   for (const std::string& impl : impls) {
     for (const DType dtype : settings.dtypes) {
       for (const std::int64_t range : ranges) {
-        for (const std::int64_t d_model : d_models) {
-          for (const std::int64_t heads_or_dim : heads_or_dims) {
-            if (d_model % heads_or_dim != 0) {
-              throw table.error(by_head_dim ? "--head-dim" : "--heads",
-                                std::to_string(heads_or_dim) + " does not divide --d-model " + std::to_string(d_model));
-            }
-            DecodeConfiguration c;
-            c.impl = impl;
-            c.dtype = dtype;
-            c.value_range = range;
-            c.num_heads = by_head_dim ? d_model / heads_or_dim : heads_or_dim;
-            c.head_dim = d_model / c.num_heads;
-            if (c.head_dim > 256) {
-              throw table.error("--d-model", std::to_string(d_model) + " over " + std::to_string(c.num_heads) +
-                                                 " heads gives head_dim " + std::to_string(c.head_dim) +
-                                                 ", and head_dim is at most 256: raise --heads");
-            }
-            for (const std::int64_t kv_heads : kv_heads_list) {
-              c.num_kv_heads = kv_heads == 0 ? c.num_heads : kv_heads;
-              if (c.num_heads % c.num_kv_heads != 0) {
-                throw table.error("--kv-heads", std::to_string(c.num_kv_heads) + " does not divide the " +
-                                                    std::to_string(c.num_heads) + " query heads");
+        for (const ServingShape& shape : shapes) {
+          DecodeConfiguration c;
+          static_cast<ServingShape&>(c) = shape;
+          c.impl = impl;
+          c.dtype = dtype;
+          c.value_range = range;
+          for (const std::int64_t tokens : tokens_list) {
+            c.tokens = tokens;
+            for (const std::int64_t kv_len : kv_lens) {
+              if (tokens > kv_len) {
+                throw table.error("--tokens", std::to_string(tokens) + " query tokens are more than --kv-len " +
+                                                  std::to_string(kv_len) + " holds");
               }
-              for (const std::int64_t batch : batches) {
-                c.batch = batch;
-                for (const std::int64_t tokens : tokens_list) {
-                  c.tokens = tokens;
-                  for (const std::int64_t kv_len : kv_lens) {
-                    if (tokens > kv_len) {
-                      throw table.error("--tokens", std::to_string(tokens) + " query tokens are more than --kv-len " +
-                                                        std::to_string(kv_len) + " holds");
-                    }
-                    c.kv_len = kv_len;
-                    if (const std::string reason = invalid_reason(c.attention_problem()); !reason.empty()) {
-                      throw UsageError("decoding " + describe(c.attention_problem()) + ": " + reason);
-                    }
-                    add(c);
-                  }
-                }
+              c.kv_len = kv_len;
+              if (const std::string reason = invalid_reason(c.attention_problem()); !reason.empty()) {
+                throw UsageError("decoding " + describe(c.attention_problem()) + ": " + reason);
               }
+              add(c);
             }
           }
         }

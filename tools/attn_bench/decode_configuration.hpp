@@ -5,6 +5,7 @@
 
 #include "kernels/attention/decode.hpp"
 #include "kernels/attention/problem.hpp"
+#include "tools/attn_bench/serving_shape.hpp"
 #include "tools/harness/option_table.hpp"
 #include "tools/harness/settings.hpp"
 
@@ -12,28 +13,20 @@ namespace warpmeter::attn_bench {
 
 /// One row of --mode decode to be: `impl` is flash_decode, flash_prefill (the tokens are a prompt's chunk) or the name
 /// of an implementation of attention, which then runs as it is over the contiguous cache, seq_len its query tokens.
-struct DecodeConfiguration {
+struct DecodeConfiguration : ServingShape {
   std::string impl;
-  std::int64_t batch = 1;
-  std::int64_t num_heads = 1;
-  std::int64_t num_kv_heads = 1;
-  std::int64_t head_dim = 64;
   std::int64_t kv_len = 1;
   std::int64_t tokens = 1;
-  DType dtype = DType::fp32;
-  std::int64_t value_range = 0;  ///< 0: normal values, else uniform in +- this
-  // Of flash_decode, the splits (of keys) and pages of flash_prefill, too.
-  attention::DecodeOptions options;
-  std::int64_t page_size = 0;
+  std::int64_t value_range = 0;      ///< 0: normal values, else uniform in +- this
+  attention::DecodeOptions options;  ///< of flash_decode, the splits (of keys) of flash_prefill, too
 
   [[nodiscard]] bool flash_decode() const { return impl == "flash_decode"; }
   [[nodiscard]] bool flash_prefill() const { return impl == "flash_prefill"; }
   [[nodiscard]] bool cached() const { return flash_decode() || flash_prefill(); }  ///< reads a KvCache
-  [[nodiscard]] std::int64_t d_model() const { return num_heads * head_dim; }
   /// The same as whole attention: seq_len = tokens, causal.
-  [[nodiscard]] attention::AttentionProblem attention_problem() const;
+  [[nodiscard]] attention::AttentionProblem attention_problem() const { return attention_of(tokens, kv_len); }
   [[nodiscard]] attention::DecodeProblem decode_problem() const { return {num_heads, tokens, dtype}; }
-  [[nodiscard]] attention::KvCacheConfig cache() const;
+  [[nodiscard]] attention::KvCacheConfig cache() const { return cache_of(kv_len); }
   /// What decides the inputs, and what a result can be compared by.
   [[nodiscard]] std::string problem_key() const;
 };

@@ -9,6 +9,7 @@
 #include "kernels/attention/kv_cache.hpp"
 #include "kernels/attention/verify.hpp"
 #include "reports/writer.hpp"
+#include "tools/attn_bench/serving_shape.hpp"
 #include "tools/harness/option_table.hpp"
 #include "tools/harness/settings.hpp"
 #include "tools/harness/sweep.hpp"
@@ -18,25 +19,18 @@ namespace warpmeter::attn_bench {
 /// One row of --mode mixed to be: `batch` sequences with `kv_len` tokens each decode one token a step, and a chunk of
 /// another sequence's prompt of `seq_len` tokens rides along. `impl` flash decodes by flash_decode and prefills by
 /// flash; another implementation of attention does both as it is.
-struct MixedConfiguration {
+struct MixedConfiguration : ServingShape {
   std::string impl;
-  DType dtype = DType::fp32;
-  std::int64_t batch = 1;
-  std::int64_t num_heads = 1;
-  std::int64_t num_kv_heads = 1;
-  std::int64_t head_dim = 64;
   std::int64_t kv_len = 1;
   std::int64_t seq_len = 1;
   std::int64_t chunk = 1;
-  std::int64_t page_size = 0;
 
   [[nodiscard]] bool flash() const { return impl == "flash"; }
-  [[nodiscard]] std::int64_t d_model() const { return num_heads * head_dim; }
   [[nodiscard]] std::int64_t steps() const { return (seq_len + chunk - 1) / chunk; }  ///< of a prompt
   /// The decoding of one step, and the whole prompt, as attention.
-  [[nodiscard]] attention::AttentionProblem decode_problem() const;
+  [[nodiscard]] attention::AttentionProblem decode_problem() const { return attention_of(1, kv_len); }
   [[nodiscard]] attention::AttentionProblem prompt_problem() const;
-  [[nodiscard]] attention::KvCacheConfig decode_cache() const;
+  [[nodiscard]] attention::KvCacheConfig decode_cache() const { return cache_of(kv_len); }
   [[nodiscard]] attention::KvCacheConfig prompt_cache() const;
 };
 

@@ -7,35 +7,11 @@
 
 namespace warpmeter::attn_bench {
 
-attention::AttentionProblem MixedConfiguration::decode_problem() const {
-  attention::AttentionProblem p;
-  p.batch = batch;
-  p.num_heads = num_heads;
-  p.num_kv_heads = num_kv_heads;
-  p.seq_len = 1;
-  p.kv_len = kv_len;
-  p.head_dim = head_dim;
-  p.dtype = dtype;
-  p.causal = true;
-  return p;
-}
-
 attention::AttentionProblem MixedConfiguration::prompt_problem() const {
   attention::AttentionProblem p = decode_problem();
   p.batch = 1;
   p.seq_len = p.kv_len = seq_len;
   return p;
-}
-
-attention::KvCacheConfig MixedConfiguration::decode_cache() const {
-  attention::KvCacheConfig config;
-  config.sequences = batch;
-  config.num_kv_heads = num_kv_heads;
-  config.head_dim = head_dim;
-  config.capacity = kv_len;
-  config.dtype = storage_of(dtype);
-  config.page_size = page_size;
-  return config;
 }
 
 attention::KvCacheConfig MixedConfiguration::prompt_cache() const {
@@ -60,16 +36,9 @@ double tpot_bound_ms(const harness::OptionTable& table) {
 
 std::vector<MixedConfiguration> expand_mixed(const harness::OptionTable& table, const harness::Settings& settings) {
   constexpr std::int64_t kMaxLength = (std::int64_t{1} << 31) - 1;
-  constexpr std::int64_t kMaxCount = std::int64_t{1} << 24;
   (void)tpot_bound_ms(table);
   const auto impls = table.words("--impl", attention::known_implementation_names(), true);
-  const auto d_models = table.integers("--d-model", 1, kMaxLength);
-  const bool by_head_dim = !table.text("--head-dim").empty();
-  const auto heads_or_dims =
-      by_head_dim ? table.integers("--head-dim", 1, 256) : table.integers("--heads", 1, kMaxCount);
-  std::vector<std::int64_t> kv_heads_list{0};
-  if (!table.text("--kv-heads").empty()) kv_heads_list = table.integers("--kv-heads", 1, kMaxCount);
-  const auto batches = table.integers("--batch", 1, kMaxCount);
+  const auto shapes = expand_shapes(table);
   if (table.text("--kv-len").empty()) throw table.error("--kv-len", "--mode mixed wants the tokens in the cache");
   const auto kv_lens = table.integers("--kv-len", 1, kMaxLength);
   const auto seq_lens = table.integers("--seq-len", 1, kMaxLength);
@@ -105,33 +74,11 @@ std::vector<MixedConfiguration> expand_mixed(const harness::OptionTable& table, 
   };
   for (const std::string& impl : impls) {
     for (const DType dtype : settings.dtypes) {
-      for (const std::int64_t d_model : d_models) {
-        for (const std::int64_t heads_or_dim : heads_or_dims) {
-          if (d_model % heads_or_dim != 0) {
-            throw table.error(by_head_dim ? "--head-dim" : "--heads",
-                              std::to_string(heads_or_dim) + " does not divide --d-model " + std::to_string(d_model));
-          }
-          c.impl = impl;
-          c.dtype = dtype;
-          c.num_heads = by_head_dim ? d_model / heads_or_dim : heads_or_dim;
-          c.head_dim = d_model / c.num_heads;
-          if (c.head_dim > 256) {
-            throw table.error("--d-model", std::to_string(d_model) + " over " + std::to_string(c.num_heads) +
-                                               " heads gives head_dim " + std::to_string(c.head_dim) +
-                                               ", and head_dim is at most 256: raise --heads");
-          }
-          for (const std::int64_t kv_heads : kv_heads_list) {
-            c.num_kv_heads = kv_heads == 0 ? c.num_heads : kv_heads;
-            if (c.num_heads % c.num_kv_heads != 0) {
-              throw table.error("--kv-heads", std::to_string(c.num_kv_heads) + " does not divide the " +
-                                                  std::to_string(c.num_heads) + " query heads");
-            }
-            for (const std::int64_t batch : batches) {
-              c.batch = batch;
-              add_lengths();
-            }
-          }
-        }
+      for (const ServingShape& shape : shapes) {
+        static_cast<ServingShape&>(c) = shape;
+        c.impl = impl;
+        c.dtype = dtype;
+        add_lengths();
       }
     }
   }

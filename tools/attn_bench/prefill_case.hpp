@@ -7,6 +7,7 @@
 #include "kernels/attention/implementation.hpp"
 #include "kernels/attention/streaming_attention.hpp"
 #include "reports/writer.hpp"
+#include "tools/attn_bench/serving_shape.hpp"
 #include "tools/harness/option_table.hpp"
 #include "tools/harness/settings.hpp"
 #include "tools/harness/sweep.hpp"
@@ -14,22 +15,15 @@
 namespace warpmeter::attn_bench {
 
 /// One row of --mode prefill to be: a prompt worked through at once, and in chunks beside it.
-struct PrefillConfiguration {
+struct PrefillConfiguration : ServingShape {
   std::string impl;
-  DType dtype = DType::fp32;
-  std::int64_t batch = 1;
-  std::int64_t num_heads = 1;
-  std::int64_t num_kv_heads = 1;
-  std::int64_t head_dim = 64;
   std::int64_t seq_len = 1;
   std::int64_t chunk = 1;
   bool projections = true;  ///< q, k, v and out, as a layer has them; else attention alone
-  std::int64_t page_size = 0;
 
-  [[nodiscard]] std::int64_t d_model() const { return num_heads * head_dim; }
   /// The whole prompt's attention.
-  [[nodiscard]] attention::AttentionProblem problem() const;
-  [[nodiscard]] attention::KvCacheConfig cache() const;
+  [[nodiscard]] attention::AttentionProblem problem() const { return attention_of(seq_len, seq_len); }
+  [[nodiscard]] attention::KvCacheConfig cache() const { return cache_of(seq_len); }
 };
 
 /// The cross product of the options' lists. Throws UsageError.

@@ -8,12 +8,13 @@ import json
 import os
 import pathlib
 import pty
-import re
 import shlex
 import subprocess
 import sys
 import tempfile
 import unittest
+
+import documentation
 
 SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
 SCRIPT = SOURCE / "scripts/compare"
@@ -495,9 +496,7 @@ class History(WithFiles):
 
 class Readme(WithFiles):
     def test_its_commands(self):
-        text = (SOURCE / "README.md").read_text()
-        blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
-        commands = [line for block in blocks for line in block.splitlines() if line.startswith("scripts/compare ")]
+        commands = documentation.commands("scripts/compare")
         self.assertGreaterEqual(len(commands), 3)
         for command in commands:
             with self.subTest(command=command):

@@ -4,7 +4,6 @@
 import json
 import os
 import pathlib
-import re
 import shlex
 import signal
 import subprocess
@@ -12,6 +11,8 @@ import sys
 import tempfile
 import time
 import unittest
+
+import documentation
 
 SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
 SCRIPT = SOURCE / "scripts/nsys_profile"
@@ -174,8 +175,7 @@ class Profile(WithFake):
 class Readme(WithFake):
     def test_its_commands(self):
         self.program("attn_bench", "")
-        blocks = re.findall(r"```bash\n(.*?)```", (SOURCE / "README.md").read_text(), re.DOTALL)
-        commands = [line for block in blocks for line in block.splitlines() if line.startswith("scripts/nsys_profile ")]
+        commands = documentation.commands("scripts/nsys_profile")
         self.assertTrue(commands)
         for command in commands:
             result = self.run_script("--dry-run", *shlex.split(command)[1:])

@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
-"""The README against the program: the options section, every command in it, every link.
+"""The README and the pages in docs/ against the program: the options section, every command, every link.
 
 WARPMETER_UPDATE_README=1 writes the options section anew.
 """
 import os
-import pathlib
 import re
 import shlex
 import subprocess
 import tempfile
 import unittest
 
+import documentation
+
 TOOL = os.environ["ATTN_BENCH"]
-SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
-README = SOURCE / "README.md"
 SECTION = re.compile(r"(<!-- options of attn_bench:[^\n]*-->\n)(.*?)(<!-- end of options -->)", re.DOTALL)
 
 
@@ -23,19 +22,16 @@ def run(arguments, **keywords):
 
 class Readme(unittest.TestCase):
     def test_options_section(self):
-        text = README.read_text()
-        match = SECTION.search(text)
-        self.assertIsNotNone(match)
+        page, = (page for page in documentation.pages() if SECTION.search(page.read_text(encoding="utf-8")))
+        text = page.read_text(encoding="utf-8")
         expected = "\n" + run(["--help-markdown"]).stdout.strip() + "\n\n"
         if os.environ.get("WARPMETER_UPDATE_README"):
-            README.write_text(SECTION.sub(lambda m: m.group(1) + expected + m.group(3), text))
+            page.write_text(SECTION.sub(lambda m: m.group(1) + expected + m.group(3), text))
             return
-        self.assertEqual(match.group(2), expected)
+        self.assertEqual(SECTION.search(text).group(2), expected)
 
     def test_every_command_is_accepted(self):
-        commands = []
-        for block in re.findall(r"```bash\n(.*?)```", README.read_text(), re.DOTALL):
-            commands += [line for line in block.splitlines() if line.startswith("scripts/run attn_bench")]
+        commands = documentation.commands("scripts/run attn_bench")
         self.assertGreaterEqual(len(commands), 6)
         with tempfile.TemporaryDirectory() as folder:
             for command in commands:
@@ -53,12 +49,20 @@ class Readme(unittest.TestCase):
                     self.assertNotEqual(result.stdout, "")
 
     def test_every_link_leads_somewhere(self):
-        prose = re.sub(r"```.*?```", "", README.read_text(), flags=re.DOTALL)  # C++ lambdas look like links
-        links = re.findall(r"\]\(([^)#]+)\)", prose)
-        self.assertTrue(links)
-        for link in links:
-            if "://" not in link:
-                self.assertTrue((SOURCE / link).exists(), link)
+        found = 0
+        for page in documentation.pages():
+            # C++ lambdas look like links; of what a page shows as an image only the file counts.
+            prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+            for link in re.findall(r"\]\(([^)]+)\)", prose):
+                if "://" in link:
+                    continue
+                found += 1
+                target, _, section = link.partition("#")
+                target = (page.parent / target).resolve() if target else page
+                self.assertTrue(target.exists(), f"{page.name}: {link}")
+                if section:
+                    self.assertIn(section, documentation.sections(target), f"{page.name}: {link}")
+        self.assertGreater(found, 10)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ SIDE_BY_SIDE = PEERS / "side_by_side"
 ATTN_BENCH = os.environ.get("ATTN_BENCH", "")
 SCHEMA_PYTHON = os.environ.get("WARPMETER_SCHEMA_PYTHON") or sys.executable
 
-sys.path[:0] = [str(PEERS), str(SOURCE / "scripts" / "lib")]
+sys.path[:0] = [str(PEERS), str(SOURCE / "scripts" / "lib"), str(SOURCE / "tests" / "scripts")]
+import documentation  # noqa: E402, F401: for the tests, whose imports come before they can say where it is
 
 
 def run(*command, timeout=600, **keywords):

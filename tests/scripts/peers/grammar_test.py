@@ -7,7 +7,7 @@ import shlex
 import tempfile
 import unittest
 
-from common import ATTN_BENCH, SOURCE, peer, peer_here, run, strict
+from common import ATTN_BENCH, documentation, peer, peer_here, run, strict
 from warpmeter_peers import grammar, side_by_side
 from warpmeter_peers.grammar import GrammarError
 
@@ -304,14 +304,12 @@ class Sweeps(unittest.TestCase):
             self.assertEqual({**again["settings"], "preset": None}, {**document["settings"], "preset": None})
 
     def test_the_readmes_commands_are_accepted(self):
-        blocks = re.findall(r"```bash\n(.*?)```", (SOURCE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-        lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-        commands = [shlex.split(line) for line in lines if line.startswith("scripts/peers/pytorch_attention")]
+        commands = [shlex.split(line) for line in documentation.commands("scripts/peers/pytorch_attention")]
         self.assertGreaterEqual(len(commands), 2)
         for command in commands:
             result = peer_here(*command[1:], "--dry-run", "--device", "cpu")
             self.assertEqual(result.returncode, 0, result.stderr)
-        both = [shlex.split(line) for line in lines if line.startswith("scripts/peers/side_by_side")]
+        both = [shlex.split(line) for line in documentation.commands("scripts/peers/side_by_side")]
         self.assertGreaterEqual(len(both), 1)
         for command in both:
             options, rest = side_by_side._parse(command[1:])

@@ -18,7 +18,8 @@ import time
 import unittest
 
 SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
-sys.path[:0] = [str(SOURCE / "scripts/lib"), str(pathlib.Path(__file__).parent)]
+sys.path[:0] = [str(SOURCE / "scripts/lib"), str(SOURCE / "tests/scripts"), str(pathlib.Path(__file__).parent)]
+import documentation  # noqa: E402
 import report_samples  # noqa: E402
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -250,11 +251,10 @@ class Options(Case):
     def test_the_commands_of_the_readme(self):
         from warpmeter import report as module
 
-        blocks = re.findall(r"```bash\n(.*?)```", (SOURCE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-        commands = re.findall(r"^.*?scripts/report (.*)$", "\n".join(blocks), re.MULTILINE)
+        commands = documentation.commands("scripts/report")
         self.assertEqual(len(commands), 4)
         for command in commands:
-            options = module.parse_arguments(shlex.split(command))
+            options = module.parse_arguments(shlex.split(command)[1:])
             self.assertTrue(options.output or options.md or options.png)
 
     def test_bad_usage_is_one_line(self):

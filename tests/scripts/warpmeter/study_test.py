@@ -9,7 +9,6 @@ import unittest
 
 sys.path[:0] = [str(pathlib.Path(os.environ["WARPMETER_SOURCE"]) / "scripts/lib"), str(pathlib.Path(__file__).parent)]
 import report_samples  # noqa: E402
-
 from warpmeter import charts, findings, results, roofline, study  # noqa: E402
 
 

@@ -8,10 +8,14 @@ import pathlib
 import re
 import shlex
 import subprocess
+import sys
 import tempfile
 import unittest
 
-from common import QUICK, SOURCE, TOOL, document, run
+from common import QUICK, SOURCE, document, run
+
+sys.path.insert(0, str(SOURCE / "tests/scripts"))
+import documentation  # noqa: E402
 
 CPU_BACKENDS = [name for name in ("shm", "gloo", "mpi")
                 if f"not here for two ranks: {name}" not in run("--list").stdout]
@@ -175,8 +179,7 @@ class Usage(unittest.TestCase):
         self.assertEqual(result.stdout.count("dry run"), 2 * 16)
 
     def test_the_readmes_commands_are_accepted(self):
-        commands = [line for line in (SOURCE / "README.md").read_text().splitlines()
-                    if line.startswith("scripts/run allreduce_bench")]
+        commands = documentation.commands("scripts/run allreduce_bench")
         self.assertGreaterEqual(len(commands), 4)
         with tempfile.TemporaryDirectory() as folder:
             for command in commands:

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import pathlib
-import re
 import shlex
 import subprocess
 import sys
@@ -13,6 +12,8 @@ import unittest
 
 TOOL = os.environ["E2E_BENCH"]
 SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
+sys.path.insert(0, str(SOURCE / "tests/scripts"))
+import documentation  # noqa: E402
 
 # Small and quick: what is looked at is behaviour, not speed.
 BASE = ["--device", "cpu", "--steps", "2", "--warmup", "0"]
@@ -259,8 +260,7 @@ class Training(unittest.TestCase):
 
 class Readme(unittest.TestCase):
     def test_every_command_is_accepted(self):
-        commands = [line for block in re.findall(r"```bash\n(.*?)```", (SOURCE / "README.md").read_text(), re.DOTALL)
-                    for line in block.splitlines() if line.startswith("scripts/run e2e_bench")]
+        commands = documentation.commands("scripts/run e2e_bench")
         self.assertGreaterEqual(len(commands), 8)
         for command in commands:
             with self.subTest(command=command):

@@ -12,6 +12,9 @@ import unittest
 
 TOOL = os.environ["KERNEL_BENCH"]
 SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
+sys.path.insert(0, str(SOURCE / "tests/scripts"))
+import documentation  # noqa: E402
+
 QUICK = ["--device", "cpu", "--steps", "2", "--warmup", "1"]
 KERNELS = re.findall(r"^WM_PRIMER_KERNEL\((\w+)\)", (SOURCE / "kernels/primer/registry.def").read_text(), re.MULTILINE)
 
@@ -109,8 +112,7 @@ class Rows(unittest.TestCase):
 
 class Text(unittest.TestCase):
     def test_the_readmes_commands_are_accepted(self):
-        commands = [line for block in re.findall(r"```bash\n(.*?)```", (SOURCE / "README.md").read_text(), re.DOTALL)
-                    for line in block.splitlines() if line.startswith("scripts/run kernel_bench")]
+        commands = documentation.commands("scripts/run kernel_bench")
         self.assertGreaterEqual(len(commands), 5)
         for command in commands:
             arguments = shlex.split(command)[2:]

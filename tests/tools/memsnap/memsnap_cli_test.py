@@ -19,7 +19,8 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parents[2] / "scripts")]
+import documentation  # noqa: E402
 import plain  # noqa: E402
 
 TOOL = os.environ["MEMSNAP"]
@@ -581,11 +582,10 @@ class DumpOnOom(Case):
 
 class Readme(Case):
     def test_every_command_works_in_its_order(self):
-        text = (pathlib.Path(os.environ["WARPMETER_SOURCE"]) / "README.md").read_text(encoding="utf-8")
-        commands = re.findall(r"^scripts/run memsnap (.*)$", text, re.MULTILINE)
+        commands = documentation.commands("scripts/run memsnap")
         self.assertGreaterEqual(len(commands), 7)
         for command in commands:
-            arguments = shlex.split(command)
+            arguments = shlex.split(command)[2:]
             if arguments[0] == "record":  # the same at a size for tests, wherever they run
                 for option, size in (("--seq-len", "64"), ("--size", "tiny"), ("--context", "16")):
                     if option in arguments:

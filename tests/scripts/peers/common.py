@@ -18,7 +18,8 @@ ATTN_BENCH = os.environ.get("ATTN_BENCH", "")
 SCHEMA_PYTHON = os.environ.get("WARPMETER_SCHEMA_PYTHON") or sys.executable
 
 sys.path[:0] = [str(PEERS), str(SOURCE / "scripts" / "lib"), str(SOURCE / "tests" / "scripts")]
-import documentation  # noqa: E402, F401: for the tests, whose imports come before they can say where it is
+# For the tests, whose own imports come before they can say where it is.
+import documentation  # noqa: E402, F401
 
 
 def run(*command, timeout=600, **keywords):

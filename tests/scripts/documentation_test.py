@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The README and the pages in docs/ against the program: the options section, every command, every link.
 
-WARPMETER_UPDATE_README=1 writes the options section anew.
+WARPMETER_UPDATE_DOCUMENTATION=1 writes the options section anew.
 """
 import os
 import re
@@ -20,12 +20,12 @@ def run(arguments, **keywords):
     return subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, timeout=60, **keywords)
 
 
-class Readme(unittest.TestCase):
+class Documentation(unittest.TestCase):
     def test_options_section(self):
         page, = (page for page in documentation.pages() if SECTION.search(page.read_text(encoding="utf-8")))
         text = page.read_text(encoding="utf-8")
         expected = "\n" + run(["--help-markdown"]).stdout.strip() + "\n\n"
-        if os.environ.get("WARPMETER_UPDATE_README"):
+        if os.environ.get("WARPMETER_UPDATE_DOCUMENTATION"):
             page.write_text(SECTION.sub(lambda m: m.group(1) + expected + m.group(3), text))
             return
         self.assertEqual(SECTION.search(text).group(2), expected)

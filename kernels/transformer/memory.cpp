@@ -67,6 +67,12 @@ void Array::reset() {
   count_ = 0;
 }
 
+void Array::fill_zero() {
+  if (buffer_.data() == nullptr) return;
+  const Context& context = memory_->context();
+  fill_bytes(buffer_.data(), context.device(), 0, static_cast<std::size_t>(count_) * size_of(dtype_), context.stream);
+}
+
 Charge::Charge(Memory& memory, MemoryKind kind, std::size_t bytes) : memory_(&memory), kind_(kind), bytes_(bytes) {
   memory.add(kind, bytes);
 }

@@ -84,6 +84,8 @@ class Array {
   Array& operator=(const Array&) = delete;
 
   void reset();
+  /// In the context's stream; nothing where it is undefined or in a planning memory.
+  void fill_zero();
   [[nodiscard]] bool defined() const { return memory_ != nullptr; }
   [[nodiscard]] std::int64_t count() const { return count_; }
   [[nodiscard]] DType dtype() const { return dtype_; }

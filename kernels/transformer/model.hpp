@@ -9,6 +9,7 @@
 #include "kernels/layers/matmul.hpp"
 #include "kernels/layers/step_state.hpp"
 #include "kernels/transformer/block.hpp"
+#include "kernels/transformer/weights.hpp"
 
 namespace warpmeter::transformer {
 
@@ -93,14 +94,8 @@ class Model {
   /// Whether begin_update() has scaled the gradients in place, so that an optimizer must not.
   [[nodiscard]] bool scales_gradients_in_place() const;
 
-  /// Arrays of one type that hold all weights, and masters where there are some.
-  struct WeightArray {
-    void* data = nullptr;
-    std::int64_t count = 0;
-    DType dtype = DType::fp32;
-  };
+  /// Weights::arrays() and range().
   [[nodiscard]] std::vector<WeightArray> weight_arrays() const;
-  /// What products read of the parameters `first` to `last`, both with, and of the gaps between them.
   [[nodiscard]] WeightArray weights_of(std::size_t first, std::size_t last) const;
 
   /// Frees the last forward's logits.

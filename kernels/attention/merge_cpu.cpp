@@ -68,11 +68,15 @@ class Row {
       m(i) = static_cast<float>(s);
       l(i) = static_cast<float>(s - m(i));
     }
-    // Step one: S.
+    // Step one: S. A part that is NaN has seen something.
     float top = kMinusInfinity;
-    for (std::int64_t i = 0; i < p_.parts; ++i) top = std::max(top, m(i));
+    bool seen = false;
+    for (std::int64_t i = 0; i < p_.parts; ++i) {
+      top = std::max(top, m(i));
+      seen = seen || m(i) != kMinusInfinity;
+    }
     std::fill_n(out, p_.head_dim, 0.0f);
-    if (top == kMinusInfinity) {
+    if (!seen) {
       *lse_out = kMinusInfinity;
       return;
     }

@@ -44,10 +44,14 @@ void merge_normalized_cpu(const NormalizedParts& parts) {
     const auto lse_of = [&](std::int64_t p) -> double { return parts.lse[(p * parts.heads + h) * parts.rows + r]; };
     constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
     double top = kMinusInfinity;
-    for (std::int64_t p = 0; p < parts.parts; ++p) top = std::max(top, lse_of(p));
+    bool seen = false;  // a part that is NaN has seen something
+    for (std::int64_t p = 0; p < parts.parts; ++p) {
+      top = std::max(top, lse_of(p));
+      seen = seen || lse_of(p) != kMinusInfinity;
+    }
     std::array<float, 256> sum{}, part;
     double lse = kMinusInfinity;
-    if (top != kMinusInfinity) {
+    if (seen) {
       double total = 0;
       for (std::int64_t p = 0; p < parts.parts; ++p) total += std::exp(lse_of(p) - top);
       lse = top + std::log(total);

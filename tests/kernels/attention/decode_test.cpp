@@ -190,6 +190,27 @@ TEST(Decode, RowsBehindTheLastTokenAreNotData) {
   }
 }
 
+TEST(Decode, ANaNStaysOneInItsOwnRow) {
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    for (const std::int64_t heads : {2, 24}) {
+      Batch batch({heads, 1, dtype}, 1, 32, {700, 90}, dtype);
+      batch.q.values[1] = NAN;  // of the first sequence's first head
+      batch.q.encode();
+      for (const Merge merge : {Merge::tree, Merge::lse, Merge::two_pass, Merge::sequential}) {
+        batch.run({merge == Merge::sequential || merge == Merge::two_pass ? 0 : 4, 64, merge});
+        for (std::int64_t b = 0; b < 2; ++b) {
+          for (std::int64_t h = 0; h < heads; ++h) {
+            const bool expected = b == 0 && h == 0;
+            ASSERT_EQ(std::isnan(batch.o.row(b, h, 0)[3]), expected) << name(merge) << " b" << b << " h" << h;
+            ASSERT_EQ(std::isnan(batch.lse[static_cast<std::size_t>(b * heads + h)]), expected)
+                << name(merge) << " b" << b << " h" << h;
+          }
+        }
+      }
+    }
+  }
+}
+
 std::string refusal(const DecodeProblem& problem, const KvView& view, const DecodeOptions& options = {}) {
   try {
     (void)plan_decode(Device::cpu(), problem, view, options);

@@ -190,6 +190,26 @@ TEST(Merge, RowsDoNotMix) {
   }
 }
 
+// Parts of a query that is NaN have no maximum, which is what those of a query that sees nothing have, too.
+TEST(Merge, ANaNStaysOne) {
+  std::mt19937 random(7);
+  const Problem problem = make(Scores::normal, 20, 3, random);
+  for (const Merge merge : {Merge::tree, Merge::lse, Merge::two_pass}) {
+    for (const std::size_t healthy : {0u, 1u}) {
+      Parts parts(problem, random_parts(20, 4, random));
+      for (std::size_t p = healthy; p < 4; ++p) {
+        parts.m[p] = -std::numeric_limits<float>::infinity();
+        parts.l[p] = NAN;
+        std::fill_n(parts.o.begin() + static_cast<std::ptrdiff_t>(3 * p), 3, NAN);
+      }
+      float o[3] = {}, lse = 0;
+      merge_cpu(merge, parts.view(problem), o, 3, &lse);
+      EXPECT_TRUE(std::isnan(o[0]) && std::isnan(o[1]) && std::isnan(o[2])) << name(merge) << healthy << ": " << o[0];
+      EXPECT_TRUE(std::isnan(lse)) << name(merge) << healthy << ": " << lse;
+    }
+  }
+}
+
 TEST(Merge, NamesParse) {
   for (const std::string_view text : kMergeNames) EXPECT_EQ(name(*parse_merge(text)), text);
   EXPECT_FALSE(parse_merge("pairwise"));

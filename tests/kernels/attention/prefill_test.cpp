@@ -142,6 +142,33 @@ TEST(Prefill, SplitKeysGiveTheSame) {
   EXPECT_LE(half.error(), 3 * unit_roundoff(DType::bf16));
 }
 
+TEST(Prefill, ANaNStaysOneHoweverKeysAreSplit) {
+  CpuContext cpu;
+  const HostTensor k = HostTensor::normal(1, 1, 600, 16, DType::fp32, 1);
+  const HostTensor v = HostTensor::normal(1, 1, 600, 16, DType::fp32, 2);
+  HostTensor q = HostTensor::normal(1, 2, 3, 16, DType::fp32, 3);
+  q.values[16] = NAN;  // of the first head's second query
+  q.encode();
+  KvCache cache(cpu.context, {1, 1, 16, 600, DType::fp32});
+  cache.append(cpu.context, DType::fp32, k.from_row(0), v.from_row(0), 600);
+  const DecodeProblem problem{2, 3, DType::fp32};
+  for (const std::int64_t splits : {1, 4}) {
+    HostTensor o(1, 2, 3, 16, DType::fp32);
+    std::vector<float> lse(6);
+    prefill_attention(cpu.context, problem, cache.view(),
+                      plan_prefill(Device::cpu(), problem, cache.view(), {nullptr, splits}), q.from_row(0), o.operand(),
+                      lse.data());
+    o.decode();
+    for (std::int64_t h = 0; h < 2; ++h) {
+      for (std::int64_t t = 0; t < 3; ++t) {
+        const bool expected = h == 0 && t == 1;
+        EXPECT_EQ(std::isnan(o.row(0, h, t)[0]), expected) << splits << " splits, head " << h << ", query " << t;
+        EXPECT_EQ(std::isnan(lse[static_cast<std::size_t>(h * 3 + t)]), expected) << splits << " splits";
+      }
+    }
+  }
+}
+
 TEST(Prefill, SequencesOfDifferentLengths) {
   CpuContext cpu;
   const HostTensor k = HostTensor::normal(2, 1, 90, 32, DType::fp32, 1);

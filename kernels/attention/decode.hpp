@@ -39,7 +39,7 @@ inline constexpr std::array<std::string_view, 2> kDealNames = {"contiguous", "ro
 }
 
 /// On CUDA a block is a multiple of 16, and the two-pass form has a stream of its own for every block (of 1024 keys
-/// unless told otherwise), whatever `splits` says.
+/// unless told otherwise), whatever `splits` says; blocks are larger where there would be more than 8192 of them.
 struct DecodeOptions {
   std::int64_t splits = 0;  ///< parallel streams a (sequence, key/value head); 0: chosen from the device and the work
   std::int64_t block = 0;   ///< keys scored at once, 16 to 4096; 0: chosen

@@ -150,6 +150,7 @@ DecodePlan plan_decode_cuda(Device device, const DecodeProblem& problem, const K
   plan.merge = options.merge;
   plan.deal = options.deal;
   plan.block = options.block != 0 ? options.block : options.merge == Merge::two_pass ? kTwoPassBlock : kBlock;
+  if (options.merge == Merge::two_pass) plan.block = two_pass_block(view.longest(), plan.block);
   const std::int64_t blocks = ceil_div(view.longest(), plan.block);
   Params p = with_dense_queries(params_of(problem, view));
   plan.kernel = cuda_decode::kernel_name(p);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/attention/detail/decode_backend.hpp"
 #include "kernels/runtime/parallel.hpp"
 #include "tests/kernels/attention/serving_reference.hpp"
 
@@ -249,6 +250,23 @@ TEST(Decode, PlansKeepThreadsBusyWithoutSplittingMoreThanNeeded) {
   Batch small({1, 1, DType::fp32}, 1, 64, {256}, DType::fp32);
   EXPECT_EQ(plan_decode(Device::cpu(), small.problem, small.cache.view()).splits, 1);
   set_num_threads(before);
+}
+
+// A merge on CUDA has room for so many partial results; more would be a launch that is refused.
+TEST(Decode, TheTwoPassFormOnCudaKeepsNoMoreBlocksThanCanBeMerged) {
+  EXPECT_EQ(detail::two_pass_block(1, 1024), 1024);
+  EXPECT_EQ(detail::two_pass_block(8192 * 16, 16), 16);
+  EXPECT_EQ(detail::two_pass_block(8192 * 16 + 1, 16), 32);
+  EXPECT_EQ(detail::two_pass_block(8192 * 1024 + 1, 1024), 1040);
+  for (const std::int64_t longest : {1'000'000, 20'000'000, 2147483647}) {
+    for (const std::int64_t block : {16, 48, 1024, 4096}) {
+      const std::int64_t used = detail::two_pass_block(longest, block);
+      EXPECT_EQ(used % 16, 0) << longest << " keys, block " << block;
+      EXPECT_LE((longest + used - 1) / used, detail::kMostMergedParts) << longest << " keys, block " << block;
+      EXPECT_TRUE(used == block || (longest + used - 17) / (used - 16) > detail::kMostMergedParts)
+          << "no larger than it must be: " << longest << " keys, block " << block;
+    }
+  }
 }
 
 TEST(Decode, CountsWorkOfVisiblePairs) {

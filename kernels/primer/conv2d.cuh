@@ -7,6 +7,10 @@
 //   bound  memory for small kernels: x is read once (and a little more, from L2), z written once
 #include "kernels/primer/kernel_file.hpp"
 
+#if WM_PRIMER_CPU
+#include "kernels/primer/detail/cpu_conv2d.hpp"
+#endif
+
 namespace warpmeter::primer::conv2d::WM_PRIMER_PART {
 
 #if WM_PRIMER_DESCRIBES
@@ -43,27 +47,15 @@ Kernel describe() {
 void run(const Problem& p, const Arguments& a) {
   by_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t size = p.kernel_size;
-    auto* const w = static_cast<float*>(a.workspace);  // the weights as floats
-    for (std::int64_t i = 0; i < size * size; ++i) w[i] = to_float(a.input<T>(1)[i]);
+    auto* const w = static_cast<float*>(a.workspace);
+    for (std::int64_t i = 0; i < p.kernel_size * p.kernel_size; ++i) w[i] = to_float(a.input<T>(1)[i]);
     const std::size_t bytes = 2 * p.batch * p.rows * p.cols * sizeof(T);
-    for_parts(p.batch * p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const T* const x = a.input<T>(0) + row * p.cols;
-        const std::int64_t below = p.rows - row % p.rows;  // rows of x that are there, this one included
-        write_row(a.output<T>(0) + row * p.cols, p.cols, cpu_tools::exceeds_cache(bytes),
-                  [&](std::int64_t i, std::int64_t) {
-                    const bool inside = i + size + kWidth - 1 <= p.cols;  // every load is whole
-                    Vec sum{};
-                    for (std::int64_t di = 0; di < size && di < below; ++di) {
-                      const T* const from = x + di * p.cols + i;
-                      for (std::int64_t dj = 0; dj < size && (inside || i + dj < p.cols); ++dj) {
-                        const Vec values = inside ? load(from + dj) : load_some(from + dj, p.cols - i - dj);
-                        sum = fma(values, broadcast(w[di * size + dj]), sum);
-                      }
-                    }
-                    return sum;
-                  });
+    const bool past_cache = cpu_tools::exceeds_cache(bytes);
+    const std::int64_t blocks = (p.rows + kRowsAtOnce - 1) / kRowsAtOnce;  // of a picture
+    for_parts(p.batch * blocks, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t block = begin; block < end; ++block) {
+        const std::int64_t row = block % blocks * kRowsAtOnce, at = (block / blocks * p.rows + row) * p.cols;
+        convolve(p, a.input<T>(0) + at, w, a.output<T>(0) + at, p.rows - row, past_cache);
       }
     });
   });

@@ -35,19 +35,11 @@ void run(const Problem& p, const Arguments& a) {
       float* const kept = static_cast<float*>(a.workspace) + worker * (p.cols + 16);  // the row's exponentials
       for (std::int64_t row = p.rows * worker / workers; row < p.rows * (worker + 1) / workers; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
-        Vec maxima = broadcast(to_float(x[0]));
-        for (std::int64_t i = 0; i < p.cols; i += kWidth) {
-          const Vec scores = load_some(x + i, p.cols - i);
-          const IntVec there =
-              lane_index() < broadcast_int(static_cast<int>(p.cols - i < kWidth ? p.cols - i : kWidth));
-          maxima = max(maxima, there ? scores : maxima);
-          p.cols - i < kWidth ? store_partial(kept + i, scores, p.cols - i) : store(kept + i, scores);
-        }
-        const float most = reduce_max(maxima);
+        const float most = max_row(x, p.cols);
         const float inverse = 1.0f / sum_row(p.cols, [&](std::int64_t i, std::int64_t count) {
-                                const Vec term = exp2_not_positive((load_some(kept + i, count) - most) * kLog2e);
+                                const Vec term = exp2_not_positive<T>((load_some(x + i, count) - most) * kLog2e);
                                 count < kWidth ? store_partial(kept + i, term, count) : store(kept + i, term);
-                                return lane_index() < broadcast_int(static_cast<int>(count)) ? term : Vec{};
+                                return lanes_under(count) ? term : Vec{};
                               });
         write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache,
                   [&](std::int64_t i, std::int64_t count) { return load_some(kept + i, count) * inverse; });

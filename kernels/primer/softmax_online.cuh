@@ -33,29 +33,29 @@ void run(const Problem& p, const Arguments& a) {
     for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
-        Vec most = broadcast(kLeast), sums{};  // of each lane
+        Vec most = broadcast(kLeast), sums{};  // the same maximum in all lanes, a sum in each
+        const auto term = [&](Vec scores) WM_INLINE_LAMBDA { return exp2_not_positive<T>((scores - most) * kLog2e); };
+        const auto raise = [&](Vec scores) WM_INLINE_LAMBDA {
+          if (!any_larger(scores, most)) return;  // rare once the row has begun
+          const Vec raised = broadcast(reduce_max(max(most, scores)));
+          sums = sums * exp2_not_positive<T>((most - raised) * kLog2e);
+          most = raised;
+        };
         std::int64_t i = 0;
-        for (; i + 4 * kWidth <= p.cols; i += 4 * kWidth) {  // four vectors for each new maximum
+        for (; i + 4 * kWidth <= p.cols; i += 4 * kWidth) {
           const Vec scores[4] = {load(x + i), load(x + i + kWidth), load(x + i + 2 * kWidth), load(x + i + 3 * kWidth)};
-          const Vec larger = max(most, max(max(scores[0], scores[1]), max(scores[2], scores[3])));
-          sums = sums * exp2_not_positive((most - larger) * kLog2e);
-          for (const Vec& score : scores) sums = sums + exp2_not_positive((score - larger) * kLog2e);
-          most = larger;
+          raise(max(max(scores[0], scores[1]), max(scores[2], scores[3])));
+          sums = sums + ((term(scores[0]) + term(scores[1])) + (term(scores[2]) + term(scores[3])));
         }
         for (; i < p.cols; i += kWidth) {
-          const IntVec there =
-              lane_index() < broadcast_int(static_cast<int>(p.cols - i < kWidth ? p.cols - i : kWidth));
-          const Vec scores = load_some(x + i, p.cols - i);
-          const Vec larger = max(most, there ? scores : most);
-          const Vec terms = exp2_not_positive((scores - larger) * kLog2e);
-          sums = sums * exp2_not_positive((most - larger) * kLog2e) + (there ? terms : Vec{});
-          most = larger;
+          const IntVec there = lanes_under(p.cols - i);
+          const Vec scores = there ? load_some(x + i, p.cols - i) : broadcast(kLeast);
+          raise(scores);
+          sums = sums + (there ? term(scores) : Vec{});
         }
-        const float m = reduce_max(most);
-        const float inverse = 1.0f / reduce_add(sums * exp2_not_positive((most - m) * kLog2e));
-        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache, [&](std::int64_t at, std::int64_t count) {
-          return exp2_not_positive((load_some(x + at, count) - m) * kLog2e) * inverse;
-        });
+        const float inverse = 1.0f / reduce_add(sums);
+        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache,
+                  [&](std::int64_t at, std::int64_t count) { return term(load_some(x + at, count)) * inverse; });
       }
     });
   });

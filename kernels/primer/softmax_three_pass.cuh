@@ -32,14 +32,10 @@ void run(const Problem& p, const Arguments& a) {
     for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
-        Vec maxima = broadcast(to_float(x[0]));
-        std::int64_t i = 0;
-        for (; i + kWidth <= p.cols; i += kWidth) maxima = max(maxima, load(x + i));
-        float most = reduce_max(maxima);
-        for (; i < p.cols; ++i) most = to_float(x[i]) > most ? to_float(x[i]) : most;
+        const float most = max_row(x, p.cols);
         const auto exponential = [&](std::int64_t at, std::int64_t count) {
           const Vec scores = (load_some(x + at, count) - most) * kLog2e;
-          return lane_index() < broadcast_int(static_cast<int>(count)) ? exp2_not_positive(scores) : Vec{};
+          return lanes_under(count) ? exp2_not_positive<T>(scores) : Vec{};
         };
         const float inverse = 1.0f / sum_row(p.cols, exponential);
         write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache,

@@ -57,30 +57,32 @@ void run(const Problem& p, const Arguments& a) {
     auto* const partial = static_cast<float*>(a.workspace);
     const std::size_t bytes = 2 * p.rows * p.cols * sizeof(T);
     const bool past_cache = cpu_tools::exceeds_cache(bytes);
-    const std::int64_t part_rows = rows_of_part(p.rows);
-    const std::int64_t parts = (p.rows + part_rows - 1) / part_rows;
+    const std::int64_t part_rows = rows_of_part(p.rows), parts = (p.rows + part_rows - 1) / part_rows;
     for_parts(parts, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin * part_rows; row < end * part_rows && row < p.rows; ++row) {
+      constexpr int kRows = 4;  // together: a partial sum is loaded and stored once for them
+      for (std::int64_t row = begin * part_rows; row < end * part_rows && row < p.rows; row += kRows) {
         const bool first = row % part_rows == 0;
+        const std::int64_t rows = p.rows - row < kRows ? p.rows - row : kRows;
         float* const sums = partial + row / part_rows * p.cols;
-        const T* const of_row = x + row * p.cols;
-        const float factor = to_float(g[row]);
-        const Vec factors = broadcast(factor);
-        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache, [&](std::int64_t i, std::int64_t count) {
-          const Vec before = first ? Vec{} : load_some(sums + i, count);
-          const Vec sum = fma(load_some(of_row + i, count), factors, before);
+        Vec factors[kRows] = {};
+        for (int r = 0; r < rows; ++r) factors[r] = broadcast(to_float(g[row + r]));
+        const auto piece = [&](std::int64_t i, std::int64_t count, Vec(&v)[kRows]) {
+          Vec sum = first ? Vec{} : load_some(sums + i, count);
+          for (int r = 0; r < kRows && r < rows; ++r) {
+            sum = fma(load_some(x + (row + r) * p.cols + i, count), factors[r], sum);
+            v[r] = load_some(w + i, count) * factors[r];
+          }
           count == kWidth ? store(sums + i, sum) : store_partial(sums + i, sum, count);
-          return load_some(w + i, count) * factor;
-        });
+        };
+        write_rows<kRows>(a.output<T>(0) + row * p.cols, rows, p.cols, p.cols, past_cache, piece);
       }
     });
     for_parts(p.cols, 64, static_cast<double>(parts * p.cols * sizeof(float)),
               [&](std::int64_t begin, std::int64_t end) {
                 write_row(a.output<T>(1) + begin, end - begin, false, [&](std::int64_t i, std::int64_t count) {
                   Vec sum{};
-                  for (std::int64_t part = 0; part < parts; ++part) {
+                  for (std::int64_t part = 0; part < parts; ++part)
                     sum = sum + load_some(partial + part * p.cols + begin + i, count);
-                  }
                   return sum;
                 });
               });

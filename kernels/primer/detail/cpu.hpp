@@ -37,71 +37,127 @@ WM_INLINE Vec load_some(const T* p, std::int64_t count) {
   return count >= kWidth ? load(p) : load_partial(p, count);
 }
 
-/// 2^x for x <= 0, within 3e-7 of it; 0 under -126, NaN for NaN. Half of what exp2 costs, which takes any x.
+/// The lanes under `count` as a mask.
+WM_INLINE IntVec lanes_under(std::int64_t count) {
+  return lane_index() < broadcast_int(count < kWidth ? static_cast<int>(count) : kWidth);
+}
+
+/// 2^x for x <= 0, within 3e-7 of it, or 4e-6 for results of type T = 16 bits; less than 2^-126 for x under -126, 0
+/// from -127 on, NaN for NaN. Half of what exp2 costs, which takes any x.
+template <class T>
 WM_INLINE Vec exp2_not_positive(Vec x) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, kept in the low bits
-  const Vec bounded = max(broadcast(-126.0f), x);
+  const Vec bounded = max(broadcast(-127.0f), x);
   const Vec shifted = bounded + kRound;
-  const Vec r = bounded - (shifted - kRound);  // |r| <= 1/2: ln(2)^n / n! as coefficients
-  Vec p = fma(broadcast(1.54035304e-4f), r, broadcast(1.33335581e-3f));
-  p = fma(p, r, broadcast(9.61812911e-3f));
-  p = fma(p, r, broadcast(5.55041087e-2f));
-  p = fma(p, r, broadcast(2.40226507e-1f));
-  p = fma(p, r, broadcast(6.93147181e-1f));
+  const Vec r = bounded - (shifted - kRound);  // |r| <= 1/2: 1 + a minimax polynomial, which is 1 at -127
+  Vec p;
+  if constexpr (sizeof(T) == 4) {
+    p = fma(broadcast(1.32647273e-3f), r, broadcast(9.67151299e-3f));
+    p = fma(p, r, broadcast(5.55073358e-2f));
+    p = fma(p, r, broadcast(2.40222424e-1f));
+    p = fma(p, r, broadcast(6.93147004e-1f));
+  } else {
+    p = fma(broadcast(9.58285294e-3f), r, broadcast(5.59064262e-2f));
+    p = fma(p, r, broadcast(2.40240991e-1f));
+    p = fma(p, r, broadcast(6.93124175e-1f));
+  }
   p = fma(p, r, broadcast(1.0f));
-  const Vec scaled = bit_cast_vec<Vec>(bit_cast_vec<UintVec>(p) + (bit_cast_vec<UintVec>(shifted) << 23));
-  return x < broadcast(-126.0f) ? Vec{} : scaled;
+  return bit_cast_vec<Vec>(bit_cast_vec<UintVec>(p) + (bit_cast_vec<UintVec>(shifted) << 23));
+}
+
+/// Whether a lane of a is larger than b's.
+WM_INLINE bool any_larger(Vec a, Vec b) {
+#if defined(WM_ISA_avx512)
+  return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0;
+#elif defined(WM_ISA_avx2)
+  return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)) != 0;
+#else
+  return reduce_max(a - b) > 0;
+#endif
 }
 
 /// Elements that go past the cache at a time: a vector's bytes, which are two vectors of 16 bits.
 template <class T>
 inline constexpr int kStreamed = 4 / static_cast<int>(sizeof(T)) * kWidth;
 
-/// Stores a vector of fp32 or two of 16 bits past the cache; p is aligned to kStreamed elements.
+/// The bits of a vector of fp32 or of two of 16 bits. They are put together in registers: two halves stored and the
+/// whole loaded again would wait for the stores.
+WM_INLINE UintVec streamed_bits(const Vec (&v)[1], float) {
+  return bit_cast_vec<UintVec>(v[0]);
+}
+WM_INLINE UintVec streamed_bits(const Vec (&v)[2], Bf16) {
+  return narrow_bf16(v[0], v[1]);
+}
+WM_INLINE UintVec streamed_bits(const Vec (&v)[2], Fp16) {
+  return narrow_fp16(v[0], v[1]);
+}
+
+/// Stores a vector of fp32 or two of 16 bits; p is aligned to kStreamed elements where they go past the cache.
 template <class T>
-WM_INLINE void store_past_cache(T* p, const Vec (&v)[kStreamed<T> / kWidth]) {
-  T elements[kStreamed<T>];
-  for (int i = 0; i < kStreamed<T> / kWidth; ++i) store(elements + i * kWidth, v[i]);
+WM_INLINE void store_streamed(T* p, const Vec (&v)[kStreamed<T> / kWidth], bool past_cache) {
+  const UintVec bits = streamed_bits(v, T{});
+  if (!past_cache) {
+    __builtin_memcpy(p, &bits, sizeof(bits));
+    return;
+  }
 #if defined(WM_ISA_avx512)
-  __m512i bits;
-  __builtin_memcpy(&bits, elements, sizeof(bits));
-  _mm512_stream_si512(reinterpret_cast<__m512i*>(p), bits);
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(p), bit_cast_vec<__m512i>(bits));
 #elif defined(WM_ISA_avx2)
-  __m256i bits;
-  __builtin_memcpy(&bits, elements, sizeof(bits));
-  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), bits);
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), bit_cast_vec<__m256i>(bits));
 #elif defined(__x86_64__)
-  __m128i bits;
-  __builtin_memcpy(&bits, elements, sizeof(bits));
-  _mm_stream_si128(reinterpret_cast<__m128i*>(p), bits);
+  _mm_stream_si128(reinterpret_cast<__m128i*>(p), bit_cast_vec<__m128i>(bits));
 #else
-  __builtin_memcpy(p, elements, sizeof(elements));
+  __builtin_memcpy(p, &bits, sizeof(bits));
 #endif
+}
+
+/// Elements before the first that may go past the cache.
+template <class T>
+WM_INLINE std::int64_t unaligned(const T* y) {
+  return static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(y) % (kStreamed<T> * sizeof(T)) / sizeof(T));
+}
+
+/// Writes [0, n) of `rows` rows, at most kRows, `stride` elements apart: f(i, count, v) puts the elements from i on of
+/// row r, of which `count` are stored, into v[r]. They go past the cache where all rows begin alike.
+template <int kRows, class T, class F>
+WM_INLINE void write_rows(T* y, std::int64_t rows, std::int64_t stride, std::int64_t n, bool past_cache, F&& f) {
+  std::int64_t i = 0;
+  const auto some = [&](std::int64_t end) WM_INLINE_LAMBDA {
+    while (i < end) {
+      const std::int64_t count = end - i < kWidth ? end - i : kWidth;
+      Vec v[kRows] = {};
+      f(i, count, v);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        if (r < rows) store_partial(y + r * stride + i, v[r], count);
+      }
+      i += count;
+    }
+  };
+  past_cache = past_cache && (kRows == 1 || stride % kStreamed<T> == 0);
+  if (past_cache) some(unaligned(y) < n ? unaligned(y) : n);
+  for (; i + kStreamed<T> <= n; i += kStreamed<T>) {
+    constexpr int kParts = kStreamed<T> / kWidth;
+    Vec of_part[kParts][kRows] = {};
+#pragma GCC unroll 2
+    for (int part = 0; part < kParts; ++part) f(i + part * kWidth, std::int64_t{kWidth}, of_part[part]);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= rows) break;
+      Vec v[kParts];
+#pragma GCC unroll 2
+      for (int part = 0; part < kParts; ++part) v[part] = of_part[part][r];
+      store_streamed(y + r * stride + i, v, past_cache);
+    }
+  }
+  some(n);
 }
 
 /// Writes y[0, n): f(i, count) gives the elements from i on, of which `count` are stored.
 template <class T, class F>
 WM_INLINE void write_row(T* y, std::int64_t n, bool past_cache, F&& f) {
-  std::int64_t i = 0;
-  if (past_cache) {
-    constexpr std::uintptr_t kBytes = kStreamed<T> * sizeof(T);
-    const auto off = static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(y) % kBytes / sizeof(T));
-    while (i < off && i < n) {
-      std::int64_t count = off < n ? off - i : n - i;
-      if (count > kWidth) count = kWidth;
-      store_partial(y + i, f(i, count), count);
-      i += count;
-    }
-    for (; i + kStreamed<T> <= n; i += kStreamed<T>) {
-      Vec v[kStreamed<T> / kWidth];
-      for (int part = 0; part < kStreamed<T> / kWidth; ++part) {
-        v[part] = f(i + part * kWidth, std::int64_t{kWidth});
-      }
-      store_past_cache(y + i, v);
-    }
-  }
-  for (; i + kWidth <= n; i += kWidth) store(y + i, f(i, std::int64_t{kWidth}));
-  if (i < n) store_partial(y + i, f(i, n - i), n - i);
+  write_rows<1>(y, 1, 0, n, past_cache,
+                [&](std::int64_t i, std::int64_t count, Vec(&v)[1]) WM_INLINE_LAMBDA { v[0] = f(i, count); });
 }
 
 /// What was written past the cache is ordered before what follows.
@@ -143,6 +199,21 @@ WM_INLINE float sum_row(std::int64_t n, F&& f) {
   }
   for (; i < n; i += kWidth) sums[0] = sums[0] + f(i, n - i < kWidth ? n - i : std::int64_t{kWidth});
   return reduce_add((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
+/// The largest of x[0, n), four at a time.
+template <class T>
+WM_INLINE float max_row(const T* x, std::int64_t n) {
+  Vec most[4];
+  for (Vec& m : most) m = broadcast(to_float(x[0]));
+  std::int64_t i = 0;
+  for (; i + 4 * kWidth <= n; i += 4 * kWidth) {
+    for (int u = 0; u < 4; ++u) most[u] = max(most[u], load(x + i + u * kWidth));
+  }
+  for (; i + kWidth <= n; i += kWidth) most[0] = max(most[0], load(x + i));
+  float largest = reduce_max(max(max(most[0], most[1]), max(most[2], most[3])));
+  for (; i < n; ++i) largest = to_float(x[i]) > largest ? to_float(x[i]) : largest;
+  return largest;
 }
 
 }  // namespace WM_ISA

@@ -16,7 +16,7 @@
 namespace warpmeter::transformer {
 
 struct OptimizerOptions {
-  PrecisionPolicy precision;
+  PrecisionPolicy precision{};
   layers::AdamwHyperparameters adamw{};
   float learning_rate = 1e-3f;
   float max_norm = 1.0f;  ///< of all gradients together; 0: no clipping

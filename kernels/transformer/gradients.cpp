@@ -17,12 +17,6 @@ Gradients::Gradients(const ParameterLayout& layout, std::vector<bool> frozen) : 
   for (const Parameter& p : layout.parameters()) {
     offsets_.push_back(p.offset);
     counts_.push_back(p.count());
-    const bool begins_group = std::find(begins_.begin(), begins_.end(), p.offset) != begins_.end();
-    if (!begins_group && runs_.back().offset + runs_.back().count == p.offset) {
-      runs_.back().count += p.count();
-    } else {
-      runs_.push_back({p.offset, p.count()});
-    }
   }
 }
 

@@ -22,11 +22,6 @@ class GradientObserver {
 /// norm and the head. Or they reside in one array of their owner's. Places are ParameterLayout's.
 class Gradients {
  public:
-  /// A run of parameters without gaps between.
-  struct Run {
-    std::int64_t offset = 0, count = 0;
-  };
-
   /// `frozen`: parameters without a gradient, by index; empty: none.
   explicit Gradients(const ParameterLayout& layout, std::vector<bool> frozen = {});
 
@@ -52,9 +47,8 @@ class Gradients {
   [[nodiscard]] std::int64_t begin_of(std::int64_t place) const { return begins_[group_of(place)]; }
   /// Whether gradients of these parameters can be had now: between forward_backward() and the step's end.
   [[nodiscard]] bool available(std::int64_t place) const { return resident() || array_of(place).defined(); }
-  /// Parameters next to one another within a group together: what one pass over memory may run over.
-  [[nodiscard]] const std::vector<Run>& runs() const { return runs_; }
-  /// Whether the gradient of parameter `index` follows that of the one before it without a gap.
+  /// Whether the gradient of parameter `index` follows that of the one before it without a gap, so that one pass over
+  /// memory may run over both.
   [[nodiscard]] bool follows(std::size_t index) const;
 
   [[nodiscard]] bool trainable(std::size_t index) const { return frozen_.empty() || !frozen_[index]; }
@@ -76,7 +70,6 @@ class Gradients {
 
   std::vector<std::int64_t> begins_;  ///< of each group, and the end
   std::vector<Array> arrays_;
-  std::vector<Run> runs_;
   std::vector<std::int64_t> offsets_, counts_;  ///< of the parameters
   std::vector<bool> frozen_;
   char* base_ = nullptr;

@@ -99,7 +99,7 @@ std::vector<GradientTensor> Optimizer::gradients_for_norm() const {
       if (gradients_.trainable(i)) list.push_back({gradients_.at(p.offset), p.count()});
     }
   } else {
-    for (const Gradients::Run& run : runs_of([](std::size_t) { return true; })) {
+    for (const Run& run : runs_of([](std::size_t) { return true; })) {
       list.push_back({gradients_.at(run.offset), run.count});
     }
   }
@@ -125,8 +125,8 @@ void Optimizer::begin_update() {
 }
 
 template <class Wanted>
-std::vector<Gradients::Run> Optimizer::runs_of(Wanted&& wanted) const {
-  std::vector<Gradients::Run> runs;
+std::vector<Optimizer::Run> Optimizer::runs_of(Wanted&& wanted) const {
+  std::vector<Run> runs;
   bool open = false;  // the one before is the end of the last run
   for (std::size_t i = 0; i < parameters().size(); ++i) {
     const Parameter& p = parameters()[i];
@@ -153,10 +153,10 @@ void Optimizer::update(std::span<const std::size_t> wanted) {
   update_runs(runs_of([&](std::size_t i) { return std::binary_search(wanted.begin(), wanted.end(), i); }));
 }
 
-void Optimizer::update_runs(const std::vector<Gradients::Run>& runs) {
+void Optimizer::update_runs(const std::vector<Run>& runs) {
   const PrecisionPolicy& p = options_.precision;
   std::vector<layers::AdamwTensor> tensors;
-  for (const Gradients::Run& run : runs) {
+  for (const Run& run : runs) {
     const std::size_t first = layout_.index_of(run.offset);
     const std::int64_t place = places_.at(first);
     WM_CHECK(place >= 0, "the parameter's state is kept here");

@@ -69,6 +69,10 @@ class Optimizer {
   void set_learning_rate(float learning_rate);
 
  private:
+  /// Parameters next to one another: what a pass may take as one tensor.
+  struct Run {
+    std::int64_t offset = 0, count = 0;
+  };
   [[nodiscard]] const std::vector<Parameter>& parameters() const { return layout_.parameters(); }
   [[nodiscard]] layers::StepState* scalars() const { return static_cast<layers::StepState*>(state_.data()); }
   [[nodiscard]] bool all_squared() const;
@@ -76,8 +80,8 @@ class Optimizer {
   /// Trained parameters of those that are asked for, by index; neighbours in every array together where passes are
   /// merged.
   template <class Wanted>
-  [[nodiscard]] std::vector<Gradients::Run> runs_of(Wanted&& wanted) const;
-  void update_runs(const std::vector<Gradients::Run>& runs);
+  [[nodiscard]] std::vector<Run> runs_of(Wanted&& wanted) const;
+  void update_runs(const std::vector<Run>& runs);
 
   Executor& executor_;
   const ParameterLayout& layout_;

@@ -73,7 +73,7 @@ class WithFiles(unittest.TestCase):
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=600,
             cwd=self.folder,
             **keywords,
         )
@@ -309,7 +309,7 @@ class Pairs(WithFiles):
                     if not piece:
                         break
                     text += piece
-                process.wait(timeout=60)
+                process.wait(timeout=600)
             os.close(leader)
             self.assertEqual(b"\033[31mSLOWER" in text, coloured)
 
@@ -321,7 +321,7 @@ class Pairs(WithFiles):
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=600,
             cwd=self.folder,
         )
         self.assertEqual(result.stderr, "")
@@ -534,7 +534,7 @@ class WithTheTool(WithFiles):
                 cwd=self.folder,
                 check=True,
                 capture_output=True,
-                timeout=60,
+                timeout=600,
             )
         found = json.loads(self.run_script("a.json", "b.jsonl", "--json").stdout)
         self.assertEqual(len(found["lines"]), 8)

@@ -17,7 +17,7 @@ SECTION = re.compile(r"(<!-- options of attn_bench:[^\n]*-->\n)(.*?)(<!-- end of
 
 
 def run(arguments, **keywords):
-    return subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, timeout=60, **keywords)
+    return subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, timeout=600, **keywords)
 
 
 class Documentation(unittest.TestCase):

@@ -78,7 +78,7 @@ class WithFake(unittest.TestCase):
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=600,
             cwd=self.folder,
             env=self.environment(**more),
         )
@@ -267,7 +267,7 @@ class Failures(WithFake):
             self.assertEqual(process.stdout.readline(), "ready\n")
             time.sleep(0.1)
             os.killpg(process.pid, signal.SIGINT)
-            out, _ = process.communicate(timeout=60)
+            out, _ = process.communicate(timeout=600)
         self.assertEqual(process.returncode, 130)
         self.assertIn("nvtx_sum-row", out)
 

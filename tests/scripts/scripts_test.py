@@ -11,7 +11,7 @@ SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
 
 def run(script, *arguments, environment=None):
     return subprocess.run([str(SOURCE / "scripts" / script), *arguments], capture_output=True, text=True, check=False,
-                          timeout=60, env=environment)
+                          timeout=600, env=environment)
 
 
 class Usage(unittest.TestCase):
@@ -46,7 +46,7 @@ class Usage(unittest.TestCase):
             fake("sudo", "exit 1")
             environment = dict(os.environ, PATH=folder + ":" + os.environ["PATH"])
             result = subprocess.run([str(SOURCE / "scripts/run"), "attn_bench"], capture_output=True, text=True,
-                                    check=False, timeout=60, env=environment, stdin=subprocess.DEVNULL)
+                                    check=False, timeout=600, env=environment, stdin=subprocess.DEVNULL)
             self.assertEqual(result.returncode, 1)
             self.assertIn("libopenblas-dev", result.stderr)
             self.assertIn("apt-get install", result.stderr)
@@ -62,7 +62,7 @@ class Usage(unittest.TestCase):
             path.write_text("#!/bin/sh\n" + body + "\n")
             path.chmod(0o755)
         command = f"set -o pipefail; . {SOURCE}/scripts/lib/common.sh; ensure_optional_packages one two; echo went on"
-        result = subprocess.run(["bash", "-u", "-c", command], capture_output=True, text=True, check=False, timeout=60,
+        result = subprocess.run(["bash", "-u", "-c", command], capture_output=True, text=True, check=False, timeout=600,
                                 env=dict(os.environ, PATH=folder + ":" + os.environ["PATH"]), stdin=subprocess.DEVNULL)
         self.assertEqual((result.returncode, result.stdout), (0, "went on\n"))
         return result.stderr, log.read_text() if log.exists() else ""

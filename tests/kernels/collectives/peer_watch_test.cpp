@@ -32,7 +32,7 @@ TEST(PeerWatch, SeesAKilledProcessAndNoOther) {
     EXPECT_TRUE(watch.ended().empty());
     kill(killed, SIGKILL);
     const auto begin = std::chrono::steady_clock::now();
-    while (told.load() < 0 && std::chrono::steady_clock::now() - begin < std::chrono::seconds(5)) {
+    while (told.load() < 0 && std::chrono::steady_clock::now() - begin < std::chrono::seconds(60)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     EXPECT_EQ(told.load(), 1);

@@ -1,5 +1,4 @@
 #include <atomic>
-#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <functional>
@@ -47,24 +46,19 @@ void expect_error(const std::vector<int>& ranks, const std::vector<std::string>&
   for (;;) pause();
 }
 
-double seconds_of(const std::function<void()>& body) {
-  const auto begin = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
+/// Long enough for ranks that a busy machine keeps waiting for a core: they are not the ones that must be named.
+constexpr double kTimeout = 2;
 
 TEST(ShmFailure, AKilledRankIsNamedToTheOthers) {
   const ranks::Shared<std::atomic<int>> told;
-  LaunchReport report;
-  const double seconds = seconds_of([&] {
-    report = launch_ranks(ranks::options(3), [&](Communicator& communicator) {
-      sum(communicator, 5);
-      if (communicator.rank() == 1) raise(SIGKILL);
-      expect_error<PeerDied>({1}, {"rank 1", "killed by signal 9"}, [&] { sum(communicator, 100000); });
-      expect_error<PeerDied>({1}, {"rank 1"}, [&] { communicator.barrier(); });  // from now on
-      expect_error<PeerDied>({1}, {"rank 1"}, [&] { communicator.barrier_async().wait(); });
-      told->fetch_add(1);
-    });
+  // Waiting for the timeout would not be told from a death by its time, but by its error: a CollectiveTimeout.
+  const LaunchReport report = launch_ranks(ranks::options(3), [&](Communicator& communicator) {
+    sum(communicator, 5);
+    if (communicator.rank() == 1) raise(SIGKILL);
+    expect_error<PeerDied>({1}, {"rank 1", "killed by signal 9"}, [&] { sum(communicator, 100000); });
+    expect_error<PeerDied>({1}, {"rank 1"}, [&] { communicator.barrier(); });  // from now on
+    expect_error<PeerDied>({1}, {"rank 1"}, [&] { communicator.barrier_async().wait(); });
+    told->fetch_add(1);
   });
   EXPECT_EQ(told->load(), 2);
   EXPECT_EQ(report.first_failed, 1);
@@ -72,7 +66,6 @@ TEST(ShmFailure, AKilledRankIsNamedToTheOthers) {
   EXPECT_NE(report.reason.find("rank 1: killed by signal 9"), std::string::npos) << report.reason;
   EXPECT_TRUE(report.ranks[0].reason.empty() && report.ranks[2].reason.empty())
       << report.ranks[0].reason << " / " << report.ranks[2].reason;
-  EXPECT_LT(seconds, 5) << "long before the timeout";
 }
 
 TEST(ShmFailure, ARanksExceptionReachesTheOthersWithItsWords) {
@@ -100,7 +93,7 @@ TEST(ShmFailure, ARankThatHasLeftIsNamed) {
 TEST(ShmFailure, ATimeoutNamesThoseThatDidNotCome) {
   const ranks::Shared<std::atomic<int>> told;
   LaunchOptions options = ranks::options(4);
-  options.shm.timeout_s = 0.3;
+  options.shm.timeout_s = kTimeout;
   options.grace_s = 0.1;
   const LaunchReport report = launch_ranks(options, [&](Communicator& communicator) {
     sum(communicator, 3);
@@ -110,7 +103,7 @@ TEST(ShmFailure, ATimeoutNamesThoseThatDidNotCome) {
       expect_error<CollectiveTimeout>({1, 2}, {"ranks 1 and 2"}, [&] { communicator.barrier(); });
       return;
     }
-    expect_error<CollectiveTimeout>({1, 2}, {"0.3 s", "ranks 1 and 2", "all_reduce sum of 262144 fp32 (1048576 bytes)"},
+    expect_error<CollectiveTimeout>({1, 2}, {"2 s", "ranks 1 and 2", "all_reduce sum of 262144 fp32 (1048576 bytes)"},
                                     [&] { sum(communicator, 262144); });
     told->fetch_add(1);
   });
@@ -119,7 +112,7 @@ TEST(ShmFailure, ATimeoutNamesThoseThatDidNotCome) {
 
 TEST(ShmFailure, ARankThatStopsInTheMiddleTimesOut) {
   LaunchOptions options = ranks::options(2);
-  options.shm.timeout_s = 0.3;
+  options.shm.timeout_s = kTimeout;
   options.grace_s = 0.1;
   const LaunchReport report = launch_ranks(options, [&](Communicator& communicator) {
     communicator.barrier();
@@ -157,22 +150,20 @@ TEST(ShmFailure, DifferentCallsAreAMismatchNotAHang) {
   EXPECT_TRUE(kinds.ok()) << kinds.reason;
 }
 
-TEST(ShmFailure, AKillAtAnyMomentEndsTheOthersSoon) {
+// By the death, not by the timeout: the others' error is a PeerDied.
+TEST(ShmFailure, AKillAtAnyMomentEndsTheOthers) {
   for (int round = 0; round < 20; ++round) {
     const int victim = static_cast<int>(values::hash(1, static_cast<std::uint64_t>(round)) % 3);
     const auto delay_us = static_cast<unsigned>(values::hash(2, static_cast<std::uint64_t>(round)) % 15000);
-    LaunchReport report;
-    const double seconds = seconds_of([&] {
-      report = launch_ranks(ranks::options(3), [&](Communicator& communicator) {
-        if (communicator.rank() == victim) {
-          std::thread([delay_us] {
-            usleep(delay_us);
-            kill(getpid(), SIGKILL);
-          }).detach();
-        }
-        expect_error<PeerDied>({victim}, {"rank " + std::to_string(victim)}, [&] {
-          for (std::uint64_t i = 0;; ++i) sum(communicator, static_cast<std::int64_t>(values::hash(3, i) % 200000));
-        });
+    const LaunchReport report = launch_ranks(ranks::options(3), [&](Communicator& communicator) {
+      if (communicator.rank() == victim) {
+        std::thread([delay_us] {
+          usleep(delay_us);
+          kill(getpid(), SIGKILL);
+        }).detach();
+      }
+      expect_error<PeerDied>({victim}, {"rank " + std::to_string(victim)}, [&] {
+        for (std::uint64_t i = 0;; ++i) sum(communicator, static_cast<std::int64_t>(values::hash(3, i) % 200000));
       });
     });
     ASSERT_EQ(report.first_failed, victim) << report.reason << ", round " << round;
@@ -181,13 +172,12 @@ TEST(ShmFailure, AKillAtAnyMomentEndsTheOthersSoon) {
       if (r == victim) continue;
       ASSERT_EQ(report.ranks[static_cast<std::size_t>(r)].reason, "") << "round " << round;
     }
-    ASSERT_LT(seconds, 5) << "round " << round;
   }
 }
 
 TEST(ShmFailure, TheWatchdogEndsAStuckRunAndNamesTheCollective) {
   LaunchOptions options = ranks::options(2);
-  options.timeout_s = 0.4;
+  options.timeout_s = kTimeout;  // rank 0 must be in the sum by then
   const LaunchReport report = launch_ranks(options, [&](Communicator& communicator) {
     if (communicator.rank() == 1) sleep_for_ever();
     sum(communicator, 1000);

@@ -77,11 +77,10 @@ TEST(SnapshotFuzz, SeededMutations) {
   std::mt19937 random(20'261'130);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   int runs = 0;
-  for (; runs < 6000 && std::chrono::steady_clock::now() < end; ++runs) {
+  for (; runs < 6000 && (runs < 500 || std::chrono::steady_clock::now() < end); ++runs) {
     run(mutated(all[random() % all.size()], all[random() % all.size()], random));
   }
   RecordProperty("runs", runs);
-  EXPECT_GT(runs, 100);
 }
 
 /// Inputs that once failed, and those that libFuzzer found to reach the most.

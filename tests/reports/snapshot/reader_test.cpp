@@ -1,7 +1,7 @@
 #include "reports/snapshot/reader.hpp"
 
-#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -179,7 +179,7 @@ TEST(SnapshotReader, AFileThatNamesItsValuesOverAndOver) {
     for (int j = 0; j < 1000; ++j) bytes += std::string("h") + i;
     bytes += "t\x94";
   }
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();  // processor time: other programs take none of it
   EXPECT_NE(problem_of(bytes + "u.").find("used over and over"), std::string::npos) << problem_of(bytes + "u.");
   // The same trace a thousand times, each of a thousand events.
   std::string traces = "}(\x8c\x08segments]\x8c\rdevice_traces](](";
@@ -191,7 +191,7 @@ TEST(SnapshotReader, AFileThatNamesItsValuesOverAndOver) {
   for (int i = 0; i < 20000; ++i) traces += "h\x01";
   traces += "eu.";
   EXPECT_NE(problem_of(traces).find("used over and over"), std::string::npos) << problem_of(traces);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_LT(std::clock() - begin, 5 * CLOCKS_PER_SEC);
 }
 
 TEST(SnapshotReader, DeepNestingInBothFormats) {

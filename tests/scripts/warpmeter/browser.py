@@ -25,7 +25,7 @@ class BrowserError(Exception):
 class Browser:
     """One browser with one page, closed by `with`. `events` holds what the page reported since it was last cleared."""
 
-    def __init__(self, path, timeout=60):
+    def __init__(self, path, timeout=600):
         self._timeout = timeout
         self._profile = (
             tempfile.TemporaryDirectory(ignore_cleanup_errors=True)

@@ -53,7 +53,7 @@ class InABrowser(unittest.TestCase):
     def made(cls, name, *files):
         page = cls.folder / (name + ".html")
         command = [sys.executable, str(SOURCE / "scripts/report"), *map(str, files), "-o", str(page)]
-        subprocess.run(command, check=True, timeout=60)
+        subprocess.run(command, check=True, timeout=600)
         return page
 
     @classmethod

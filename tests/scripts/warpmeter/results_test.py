@@ -110,7 +110,7 @@ class Whole(unittest.TestCase):
             "import sys; sys.path.insert(0, {!r})\nfrom warpmeter import results\nresult = results.load('-')\n"
             "print(result.origin, len(result.rows))".format(str(SOURCE / "scripts/lib"))
         )
-        done = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, check=True, timeout=60)
+        done = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, check=True, timeout=600)
         self.assertEqual(done.stdout, b"stdin 13\n")
 
 

@@ -150,7 +150,7 @@ class Rows(unittest.TestCase):
 
 class Usage(unittest.TestCase):
     def refused(self, *arguments, words):
-        result = run("--device", "cpu", *arguments, timeout=20)
+        result = run("--device", "cpu", *arguments)
         self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
         self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
         for word in words:

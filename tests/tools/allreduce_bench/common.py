@@ -2,6 +2,8 @@
 import json
 import os
 import pathlib
+import random
+import socket
 import subprocess
 import time
 
@@ -14,12 +16,15 @@ for name in LAUNCHERS:
 TOOL = os.environ.get("RANK_TOOL") or os.environ["ALLREDUCE_BENCH"]
 SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
 
+#: Seconds after which something is taken to hang. No test depends on its length: a busy machine may take its time.
+HANG = 300
+
 # Small and quick: what is looked at is behaviour, not speed.
 QUICK = ["--device", "cpu", "--steps", "3", "--warmup", "1"]
 
 
 def run(*arguments, **keywords):
-    keywords.setdefault("timeout", 120)
+    keywords.setdefault("timeout", HANG)
     return subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, **keywords)
 
 
@@ -71,7 +76,7 @@ def ranks_of(pid):
     return ranks
 
 
-def wait_until(condition, seconds=30):
+def wait_until(condition, seconds=HANG):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()
@@ -79,6 +84,19 @@ def wait_until(condition, seconds=30):
             return value
         time.sleep(0.002)
     raise AssertionError(f"waited {seconds} s in vain")
+
+
+def free_port():
+    """Under those that the kernel gives to connections: nobody gets it by chance before the test does."""
+    generator = random.Random(os.getpid())
+    while True:
+        port = generator.randrange(10000, 30000)
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 def alive(pid):

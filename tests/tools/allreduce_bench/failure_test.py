@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-from common import TOOL, alive, children, document, ranks_of, shared_segments, wait_until
+from common import HANG, TOOL, alive, children, document, ranks_of, shared_segments, wait_until
 
 #: Rounds of killing a rank at a random moment, for each backend.
 ROUNDS = int(os.environ.get("WARPMETER_KILLS", "5"))
@@ -18,9 +18,11 @@ BACKENDS = os.environ.get("WARPMETER_BACKENDS", "shm").split(",")
 
 
 class Sweep:
-    """A running sweep of many rows with a JSON-lines file."""
+    """A running sweep of many rows with a JSON-lines file.
 
-    def __init__(self, folder, *options, timeout=10):
+    Its --timeout is longer than a test waits for it: a sweep that ends has not waited for the timeout."""
+
+    def __init__(self, folder, *options, timeout=2 * HANG):
         self.file = pathlib.Path(folder, "rows.jsonl")
         self.file.unlink(missing_ok=True)
         self.segments = shared_segments()
@@ -32,7 +34,8 @@ class Sweep:
     def rows(self):
         if not self.file.exists():
             return []
-        lines = [json.loads(line) for line in self.file.read_text().splitlines()]
+        text = self.file.read_text()
+        lines = [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]  # one may be half written
         return [line for line in lines if line["type"] == "row"]
 
     def has_rows(self):
@@ -47,8 +50,8 @@ class Sweep:
             return ranks if len(ranks) == count else None
         return wait_until(started)
 
-    def end(self, seconds):
-        stderr = self.process.communicate(timeout=seconds)[1]
+    def end(self):
+        stderr = self.process.communicate(timeout=HANG)[1]
         return self.process.returncode, stderr
 
 
@@ -58,9 +61,9 @@ class DyingRanks(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
 
     def nothing_is_left(self, sweep, processes):
-        wait_until(lambda: not any(alive(p) for p in processes), 5)
+        wait_until(lambda: not any(alive(p) for p in processes))
         # Other programs' segments come and go; what a rank has left behind stays.
-        wait_until(lambda: not shared_segments() - sweep.segments, 10)
+        wait_until(lambda: not shared_segments() - sweep.segments)
 
     def kill_one(self, backend, world, generator, after_a_row):
         sweep = Sweep(self.folder.name, "--backend", backend, "--world-size", str(world))
@@ -73,9 +76,7 @@ class DyingRanks(unittest.TestCase):
         if sweep.process.poll() is not None:
             self.fail("the sweep was over before a rank was killed")
         os.kill(ranks[victim], signal.SIGKILL)
-        begin = time.monotonic()
-        status, stderr = sweep.end(60)
-        took = time.monotonic() - begin
+        status, stderr = sweep.end()
         self.assertEqual(status, 1, stderr)
         rows = sweep.rows()
         statuses = [row["status"] for row in rows]
@@ -87,7 +88,6 @@ class DyingRanks(unittest.TestCase):
             self.assertIn(set(statuses[1:]), ({"ok"}, {"error"}))
         else:
             self.assertLessEqual(set(statuses[lost + 1:]), {"not_run", "error"})
-            self.assertLess(took, 10)
         self.assertEqual(statuses[:lost], ["ok"] * lost)
         self.assertRegex(rows[lost]["reason"], rf"rank {victim} .*(signal 9|is gone)", stderr)
         for row in rows[:lost]:
@@ -111,14 +111,15 @@ class DyingRanks(unittest.TestCase):
     def test_a_stopped_rank_is_named_after_the_timeout(self):
         for backend in BACKENDS:
             with self.subTest(backend=backend):
-                sweep = Sweep(self.folder.name, "--backend", backend, "--world-size", "3", timeout=1)
+                sweep = Sweep(self.folder.name, "--backend", backend, "--world-size", "3", timeout=5)
                 ranks = sweep.ranks(3)
                 everybody = children(sweep.process.pid)
                 wait_until(lambda sweep=sweep: len(sweep.rows()) > 2)
-                os.kill(ranks[1], signal.SIGSTOP)
+                self.assertEqual({row["status"] for row in sweep.rows()}, {"ok"}, "late before it was stopped")
                 begin = time.monotonic()
-                status, stderr = sweep.end(20)
-                self.assertLess(time.monotonic() - begin, 8)
+                os.kill(ranks[1], signal.SIGSTOP)
+                status, stderr = sweep.end()
+                self.assertGreater(time.monotonic() - begin, 1)  # a rank has half of the timeout to answer, and more
                 self.assertEqual(status, 1, stderr)
                 late = [row for row in sweep.rows() if row["status"] == "timeout"]
                 self.assertEqual(len(late), 1, stderr)
@@ -135,7 +136,7 @@ class DyingRanks(unittest.TestCase):
                 everybody = children(sweep.process.pid)
                 wait_until(lambda sweep=sweep: len(sweep.rows()) > 2)
                 sweep.process.send_signal(signal.SIGINT)
-                status, stderr = sweep.end(10)
+                status, stderr = sweep.end()
                 self.assertEqual(status, 130, stderr)
                 statuses = [row["status"] for row in sweep.rows()]
                 self.assertGreaterEqual(statuses.count("ok"), 3)
@@ -155,9 +156,7 @@ class DyingRanks(unittest.TestCase):
                     time.sleep(generator.uniform(0, 1.0))
                     self.assertIsNone(sweep.process.poll(), "the sweep was over before it was interrupted")
                     sweep.process.send_signal(signal.SIGINT)
-                    begin = time.monotonic()
-                    status, stderr = sweep.end(15)
-                    self.assertLess(time.monotonic() - begin, 10)
+                    status, stderr = sweep.end()
                     self.assertEqual(status, 130, stderr)
                     statuses = [row["status"] for row in sweep.rows()]
                     kept = statuses.count("ok")
@@ -173,7 +172,7 @@ class DyingRanks(unittest.TestCase):
                 everybody = children(sweep.process.pid)
                 wait_until(lambda sweep=sweep: len(sweep.rows()) > 0)
                 sweep.process.kill()
-                sweep.end(10)
+                sweep.end()
                 self.nothing_is_left(sweep, everybody)
 
     def test_isolated_rows_after_a_death_are_measured(self):
@@ -183,7 +182,7 @@ class DyingRanks(unittest.TestCase):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         ranks = wait_until(lambda: ranks_of(process.pid))
         os.kill(list(ranks.values())[0], signal.SIGKILL)
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate(timeout=HANG)
         statuses = [row["status"] for row in json.loads(stdout)["rows"]]
         self.assertIn(statuses[0], ("crashed", "error"), stderr)
         self.assertEqual(statuses[1], "ok", stderr)

@@ -4,25 +4,17 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import tempfile
-import time
 import unittest
 
-from common import QUICK, TOOL, run, wait_until
+from common import HANG, QUICK, TOOL, free_port, run, wait_until
 
 AVAILABLE = run("--list").stdout
 
 
 def has(backend):
     return f"not here for two ranks: {backend}" not in AVAILABLE
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def environment(**variables):
@@ -41,7 +33,7 @@ class TorchrunLike(unittest.TestCase):
         arguments = [*QUICK, "--backend", backends, "--sizes", "8,64KiB", "--format", "json"]
         # Rank 0 comes last: the others wait for it.
         processes = {rank: start(rank, 3, port, *arguments) for rank in (2, 1, 0)}
-        texts = {rank: process.communicate(timeout=60) for rank, process in processes.items()}
+        texts = {rank: process.communicate(timeout=HANG) for rank, process in processes.items()}
         self.assertEqual([processes[rank].returncode for rank in range(3)], [0, 0, 0], texts)
         self.assertEqual([texts[1][0], texts[2][0], texts[1][1], texts[2][1]], [""] * 4)
         rows = json.loads(texts[0][0])["rows"]
@@ -53,19 +45,17 @@ class TorchrunLike(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "rows.jsonl")
             arguments = ["--device", "cpu", "--sizes", "8:4MiB:x2", "--max-noise", "0%", "--max-time", "0.2",
-                         "--timeout", "10", "-o", str(file)]
+                         "--timeout", str(2 * HANG), "-o", str(file)]
             processes = {rank: start(rank, 2, port, *arguments) for rank in (0, 1)}
             wait_until(lambda: file.exists() and file.read_text().count('"status": "ok"') >= 2
                        or file.exists() and file.read_text().count('"status":"ok"') >= 2)
             processes[1].kill()
-            begin = time.monotonic()
-            _, stderr = processes[0].communicate(timeout=15)
-            processes[1].communicate(timeout=5)
-            self.assertLess(time.monotonic() - begin, 10)
+            _, stderr = processes[0].communicate(timeout=HANG)  # it does not wait for the timeout, which is longer
+            processes[1].communicate(timeout=HANG)
             self.assertEqual(processes[0].returncode, 1, stderr)
             self.assertRegex(stderr, r"1 crashed.*rank 1")
 
-    def test_refusals_are_one_line_and_quick(self):
+    def test_refusals_are_one_line(self):
         port = free_port()
         for variables, arguments, status, words in (
                 ({"RANK": 1}, [], 2, ["RANK is set and WORLD_SIZE is not"]),
@@ -88,7 +78,7 @@ class TorchrunLike(unittest.TestCase):
                 ({"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}, ["--demo"], 2,
                  ["--demo"])):
             with self.subTest(variables=variables, arguments=arguments):
-                result = run("--device", "cpu", *arguments, env=environment(**variables), timeout=10)
+                result = run("--device", "cpu", *arguments, env=environment(**variables))
                 self.assertEqual((result.returncode, result.stdout), (status, ""), result.stderr)
                 self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
                 for word in words:
@@ -101,7 +91,7 @@ class TorchrunLike(unittest.TestCase):
             code = ("import subprocess, sys; r = subprocess.run(sys.argv[1:], capture_output=True, text=True); "
                     "sys.stderr.write(r.stderr); sys.exit(r.returncode)")
             result = subprocess.run([str(launcher), "-c", code, TOOL, "--sizes", "8"], capture_output=True, text=True,
-                                    env=environment(), timeout=20, check=False)
+                                    env=environment(), timeout=HANG, check=False)
             self.assertEqual(result.returncode, 2, result.stderr)
             self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
             self.assertIn("started by mpirun, which has told no rank", result.stderr)
@@ -114,7 +104,7 @@ class Mpirun(unittest.TestCase):
 
     def test_ranks_meet_through_the_library(self):
         result = subprocess.run(["mpirun", "-np", "3", TOOL, *QUICK, "--backend", "mpi,shm", "--sizes", "8,64KiB",
-                                 "--format", "json"], capture_output=True, text=True, timeout=90, check=False,
+                                 "--format", "json"], capture_output=True, text=True, timeout=HANG, check=False,
                                 env=environment(**self.FLAGS))
         self.assertEqual(result.returncode, 0, result.stderr)
         rows = json.loads(result.stdout)["rows"]
@@ -159,7 +149,7 @@ class TwoHosts(unittest.TestCase):
         arguments = [*QUICK, "--backend", "shm,gloo,mpi", "--sizes", "8,1MiB", "--format", "json"]
         processes = [start(rank, 2, 29611, *arguments, prefix=["ip", "netns", "exec", self.spaces[rank]],
                            host="10.77.0.1") for rank in range(2)]
-        texts = [process.communicate(timeout=60) for process in processes]
+        texts = [process.communicate(timeout=HANG) for process in processes]
         self.assertEqual([process.returncode for process in processes], [0, 0], texts)
         rows = json.loads(texts[0][0])["rows"]
         self.assertEqual([row["status"] for row in rows], ["unsupported"] * 2 + ["ok"] * 2 + ["unsupported"] * 2)
@@ -182,7 +172,7 @@ exec ip netns exec $space unshare -u /bin/sh -c "hostname $space; $*"
                        "10.77.0.1:1,10.77.0.2:1", "--mca", "plm_rsh_agent", str(agent), "--mca", "btl", "self,tcp",
                        "--mca", "btl_tcp_if_include", "10.77.0.0/24", "--mca", "oob_tcp_if_include", "10.77.0.0/24",
                        TOOL, *QUICK, "--backend", "gloo,mpi", "--sizes", "8,1MiB", "--format", "json"]
-            result = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False,
+            result = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False,
                                     env=environment(OMPI_ALLOW_RUN_AS_ROOT=1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1))
         self.assertEqual(result.returncode, 0, result.stderr)
         rows = json.loads(result.stdout)["rows"]

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import resource
 import shlex
 import signal
 import subprocess
@@ -13,6 +14,8 @@ import tempfile
 import time
 import unittest
 
+#: Seconds after which something is taken to hang. No test depends on its length: a busy machine may take its time.
+HANG = 600
 TOOL = os.environ["ATTN_BENCH"]
 SOURCE = pathlib.Path(os.environ["WARPMETER_SOURCE"])
 
@@ -23,12 +26,12 @@ QUICK = [*BASE, "--d-model", "64"]
 
 
 def run(*arguments, **keywords):
-    keywords.setdefault("timeout", 240)
+    keywords.setdefault("timeout", HANG)
     return subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, **keywords)
 
 
-def document(*arguments):
-    result = run(*arguments, "--format", "json")
+def document(*arguments, **keywords):
+    result = run(*arguments, "--format", "json", **keywords)
     return json.loads(result.stdout, parse_constant=lambda name: (_ for _ in ()).throw(ValueError(name))), result
 
 
@@ -433,33 +436,45 @@ class Memory(unittest.TestCase):
         self.assertGreater(row["fwd_ms"], 0)
         self.assertIsNone(row.get("bwd_ms"))
 
-    def test_two_hundred_rows_with_oom_and_a_killed_child(self):
-        lengths = ",".join(str(16 * i) for i in range(1, 41))
-        command = [TOOL, "--device", "cpu", "--steps", "1", "--warmup", "0", "--isolate", "--impl",
-                   "naive,fused,flash,flash_two_pass,reference", "--d-model", "16", "--batch", "2", "--pass", "fwd",
-                   "--seq-len", lengths, "--memory-limit", "4MiB", "--format", "json", "--no-check"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            killed = None
-            deadline = time.time() + 60
-            while killed is None and time.time() < deadline:
-                children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-                if children:
-                    try:
-                        os.kill(int(children[0]), signal.SIGKILL)
-                        killed = int(children[0])
-                    except ProcessLookupError:
-                        pass
-            output, errors = process.communicate(timeout=240)
-        self.assertIsNotNone(killed)
-        self.assertEqual(process.returncode, 1, errors)
-        rows = json.loads(output)["rows"]
-        self.assertEqual(len(rows), 200)
-        statuses = [row["status"] for row in rows]
+    def test_many_rows_with_oom_and_a_killed_child(self):
+        # As many as show each outcome; the harness's own test has hundreds.
+        lengths = ",".join(str(64 * i) for i in range(1, 11))
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "rows.jsonl")
+            command = [TOOL, "--device", "cpu", "--steps", "1", "--warmup", "0", "--isolate", "--impl",
+                       "naive,fused,flash,flash_two_pass,reference", "--d-model", "16", "--batch", "2", "--pass", "fwd",
+                       "--seq-len", lengths, "--memory-limit", "4MiB", "--no-check", "-o", str(path)]
+
+            def rows():
+                text = path.read_text() if path.exists() else ""
+                lines = text[:text.rfind("\n") + 1].splitlines()  # one may be half written
+                return [line for line in map(json.loads, lines) if line["type"] == "row"]
+
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+                # A child that has said its row already dies in vain: the next one is tried.
+                killed = set()
+                deadline = time.monotonic() + HANG
+                while time.monotonic() < deadline and all(row["status"] != "crashed" for row in rows()):
+                    before = len(rows())
+                    children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+                    for child in set(map(int, children)) - killed:
+                        killed.add(child)
+                        try:
+                            os.kill(child, signal.SIGKILL)
+                        except ProcessLookupError:
+                            continue
+                        while len(rows()) == before and time.monotonic() < deadline:
+                            time.sleep(0.005)
+                errors = process.communicate(timeout=HANG)[1]
+            self.assertEqual(process.returncode, 1, errors)
+            found = rows()
+        self.assertEqual(len(found), 50)
+        statuses = [row["status"] for row in found]
         self.assertEqual(statuses.count("crashed"), 1, statuses)
-        self.assertGreater(statuses.count("oom"), 5)
-        self.assertGreater(statuses.count("ok"), 100)
+        self.assertGreater(statuses.count("oom"), 3)
+        self.assertGreater(statuses.count("ok"), 25)
         self.assertEqual(set(statuses), {"ok", "oom", "crashed"})
-        crashed = rows[statuses.index("crashed")]
+        crashed = found[statuses.index("crashed")]
         self.assertIn("SIGKILL", crashed["reason"])
 
     def test_interrupt_keeps_what_was_measured(self):
@@ -468,8 +483,8 @@ class Memory(unittest.TestCase):
             command = [TOOL, "--device", "cpu", "--impl", "flash", "--d-model", "16", "--seq-len", "16:4096:+16", "-o", path,
                        "--max-time", "0.2"]
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-                deadline = time.time() + 60
-                while time.time() < deadline:
+                deadline = time.monotonic() + HANG
+                while time.monotonic() < deadline:
                     try:
                         if sum(row["status"] == "ok" for row in json.loads(pathlib.Path(path).read_text())["rows"]) >= 2:
                             break
@@ -477,7 +492,7 @@ class Memory(unittest.TestCase):
                         pass
                     time.sleep(0.05)
                 process.send_signal(signal.SIGINT)
-                output, _ = process.communicate(timeout=60)
+                output, _ = process.communicate(timeout=HANG)
             self.assertEqual(process.returncode, 130)
             rows = json.loads(pathlib.Path(path).read_text())["rows"]
             finished = [row for row in rows if row["status"] == "ok"]
@@ -491,11 +506,14 @@ class Memory(unittest.TestCase):
 
 class DryRun(unittest.TestCase):
     def test_predictions_without_running(self):
-        begin = time.time()
-        doc, result = document("--device", "cpu", "--impl", "naive", "--d-model", "64", "--seq-len", "16384", "--dry-run")
+        arguments = ["--device", "cpu", "--impl", "naive", "--d-model", "64", "--seq-len", "16384", "--dry-run"]
+        # Its three score matrices are 24 GiB: with half of that nothing of it can have been tried.
+        half = 12 << 30
+        doc, result = document(*arguments,
+                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (half, half)))
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertLess(time.time() - begin, 20)
         row = doc["rows"][0]
+        self.assertIn(row["status"], ("skipped", "oom"))  # as much memory as this machine has
         self.assertEqual(row["fwd_flops"], 4 * 8 * (16384 * 16385 // 2) * 64)
         self.assertGreater(row["fwd_predicted_peak_mem_mib"], 3 * 8 * 1024)
         self.assertIsNone(row.get("fwd_ms"))

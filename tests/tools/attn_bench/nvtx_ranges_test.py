@@ -37,7 +37,7 @@ def ranges(*arguments):
         # A cold cache: a sample is one call, however short.
         command = [TOOL, *SMALL, *arguments, "--cache", "cold", "--format", "json"]
         environment = {**os.environ, "NVTX_INJECTION64_PATH": COUNTER, "WARPMETER_NVTX_COUNTS": str(path)}
-        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=environment)
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment)
         if result.returncode != 0:
             raise AssertionError(f"{command} ended with {result.returncode}: {result.stderr}")
         if not path.exists():

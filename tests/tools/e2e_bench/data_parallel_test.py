@@ -8,7 +8,6 @@ import random
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "allreduce_bench"))
-from common import SOURCE, TOOL, alive, children, document, ranks_of, run, shared_segments, wait_until  # noqa: E402
+from common import HANG, SOURCE, TOOL, alive, children, document, free_port, ranks_of, run, shared_segments, wait_until  # noqa: E402
 
 BACKENDS = os.environ.get("WARPMETER_BACKENDS", "shm").split(",")
 ROUNDS = int(os.environ.get("WARPMETER_KILLS", "3"))
@@ -234,14 +233,12 @@ def environment(**variables):
 
 class Launchers(unittest.TestCase):
     def test_torchrun_like(self):
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            port = listener.getsockname()[1]
+        port = free_port()
         arguments = [*CPU, *ALL, "--size", "toy_mlp", "--verify", "2", "--format", "json"]
         processes = [subprocess.Popen([TOOL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                       env=environment(RANK=rank, WORLD_SIZE=3, MASTER_ADDR="127.0.0.1",
                                                       MASTER_PORT=port)) for rank in range(3)]
-        texts = [process.communicate(timeout=60) for process in processes]
+        texts = [process.communicate(timeout=HANG) for process in processes]
         self.assertEqual([process.returncode for process in processes], [0, 0, 0], texts)
         self.assertEqual([text[0] for text in texts[1:]], ["", ""])
         rows = json.loads(texts[0][0])["rows"]
@@ -257,7 +254,7 @@ class Launchers(unittest.TestCase):
             self.skipTest("no mpirun, or no MPI in this build")
         result = subprocess.run(
             ["mpirun", "-np", "2", TOOL, *CPU, *ALL, "--size", "toy_mlp", "--backend", "mpi,shm", "--verify", "2",
-             "--format", "json"], capture_output=True, text=True, timeout=60, check=False,
+             "--format", "json"], capture_output=True, text=True, timeout=HANG, check=False,
             env=environment(OMPI_ALLOW_RUN_AS_ROOT=1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1,
                             OMPI_MCA_rmaps_base_oversubscribe=1, OMPI_MCA_btl="self,vader"))
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -271,11 +268,12 @@ class DyingRanks(unittest.TestCase):
         before = shared_segments()
         process = subprocess.Popen(
             [TOOL, *TINY, *ALL, "--backend", backend, "--world-size", "3", "--bucket-size", "64KiB:2MiB:x2",
-             "--max-noise", "0%", "--max-time", "0.2", "--timeout", "10", "-o", str(file)],
+             "--max-noise", "0%", "--max-time", "0.2", "--timeout", str(2 * HANG), "-o", str(file)],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
         def rows():
-            lines = file.read_text().splitlines() if file.exists() else []
+            text = file.read_text() if file.exists() else ""
+            lines = text[:text.rfind("\n") + 1].splitlines()  # one may be half written
             return [line for line in map(json.loads, lines) if line["type"] == "row"]
 
         wait_until(lambda: rows() or process.poll() is not None)
@@ -285,9 +283,7 @@ class DyingRanks(unittest.TestCase):
         time.sleep(generator.uniform(0, 0.5))
         victim = generator.randrange(3)
         os.kill(ranks[victim], signal.SIGKILL)
-        begin = time.monotonic()
-        stderr = process.communicate(timeout=20)[1]
-        self.assertLess(time.monotonic() - begin, 10)
+        stderr = process.communicate(timeout=HANG)[1]  # it does not wait for the timeout, which is longer
         self.assertEqual(process.returncode, 1, stderr)
         states = [row["status"] for row in rows()]
         lost = states.index("crashed")
@@ -295,8 +291,8 @@ class DyingRanks(unittest.TestCase):
         self.assertEqual(states[:lost], ["ok"] * lost)
         self.assertEqual(set(states[lost + 1:]), {"not_run"})
         self.assertRegex(rows()[lost]["reason"], rf"rank {victim} .*(signal 9|is gone)")
-        wait_until(lambda: not any(alive(child) for child in everybody), 5)
-        self.assertEqual(shared_segments() - before, set())
+        wait_until(lambda: not any(alive(child) for child in everybody))
+        wait_until(lambda: not shared_segments() - before)  # other programs' come and go
 
     def test_kill_9_in_the_middle(self):
         seed = random.randrange(1 << 32)

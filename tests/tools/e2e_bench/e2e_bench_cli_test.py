@@ -21,7 +21,7 @@ TINY = [*BASE, "--size", "tiny", "--vocab", "300", "--context", "24", "--structu
 
 
 def run(*arguments, **keywords):
-    keywords.setdefault("timeout", 240)
+    keywords.setdefault("timeout", 600)
     return subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, **keywords)
 
 

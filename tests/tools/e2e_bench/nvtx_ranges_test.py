@@ -23,7 +23,7 @@ def ranges(*arguments):
         path = pathlib.Path(folder) / "counts"
         environment = {**os.environ, "NVTX_INJECTION64_PATH": COUNTER, "WARPMETER_NVTX_COUNTS": str(path)}
         result = subprocess.run([TOOL, *SMALL, *arguments, "--format", "json"], capture_output=True, text=True,
-                                check=False, timeout=240, env=environment)
+                                check=False, timeout=600, env=environment)
         if result.returncode != 0:
             raise AssertionError(result.stderr)
         row = json.loads(result.stdout)["rows"][0]

@@ -18,7 +18,7 @@ TINY = ("--device", "cpu", "--size", "tiny", "--vocab", "200", "--context", "16"
 
 
 def run(*command):
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=200)
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=600)
 
 
 def peer(*arguments):

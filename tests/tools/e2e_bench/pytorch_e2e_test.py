@@ -18,7 +18,7 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
 def run(*command):
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=600)
 
 
 def peer(*arguments):

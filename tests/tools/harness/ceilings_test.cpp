@@ -273,16 +273,17 @@ TEST(Ceilings, NoMatmulIsAboveTheCeilingOfItsPath) {
     const ComputePath measured = ceilings::measured_path(path, Device::cpu());
     const auto cached = ceilings::make_cached_matmul(context, measured);
     const auto large = measured == ComputePath::fp32 ? ceilings::make_matmul(context, measured) : nullptr;
-    // Other programs may slow the ceiling down and not what follows it, though not every time.
-    double share = 2, large_share = large ? 2 : 0;
-    for (int attempt = 0; attempt < 5 && (share > 1 || large_share > 1); ++attempt) {
+    // Other programs may slow down the ceiling and not what follows it, or the other way round, though not every time;
+    // a ceiling that is measured worse than the work it bounds is too low every time.
+    bool bounds = false;
+    double share = 0, large_share = 0;
+    for (int attempt = 0; attempt < 20 && !bounds; ++attempt) {
       Ceilings ceilings(context, settings);
       share = share_of(*cached, path, ceilings);
       if (large) large_share = share_of(*large, path, ceilings);
+      bounds = share <= 1.0 && large_share <= 1.0 && share > 0.1;
     }
-    EXPECT_LE(share, 1.0) << name(path);
-    EXPECT_LE(large_share, 1.0) << name(path);
-    EXPECT_GT(share, 0.1) << name(path);
+    EXPECT_TRUE(bounds) << name(path) << ": " << share << ", " << large_share;
   }
 }
 

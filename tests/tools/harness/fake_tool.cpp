@@ -7,6 +7,8 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include <sys/wait.h>
@@ -29,8 +31,10 @@ constexpr std::array<std::string_view, 28> kBehaviors = {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
+/// For ten minutes, which no test waits for. FAKE_TOOL_HANGS names a file that then holds the process that hangs.
 void hang(bool deaf) {
-  for (int i = 0; i < 6000; ++i) {
+  if (const char* const path = std::getenv("FAKE_TOOL_HANGS")) std::ofstream(path) << getpid() << '\n';
+  for (int i = 0; i < 60000; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     if (!deaf) throw_if_interrupted();
   }

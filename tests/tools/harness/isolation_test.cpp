@@ -89,7 +89,7 @@ reports::Row planned() {
   return row;
 }
 
-IsolatedResult run_shell(const std::string& script, std::optional<double> timeout_s = 10) {
+IsolatedResult run_shell(const std::string& script, std::optional<double> timeout_s = 120) {
   IsolatedRun run;
   run.command = {"/bin/sh", "-c", script, "sh"};
   run.timeout_s = timeout_s;
@@ -130,9 +130,9 @@ TEST(RunIsolated, ItsStdoutIsNotOurs) {
 
 TEST(RunIsolated, ATimeoutKeepsTheFiguresOfFinishedPhases) {
   const auto result = run_shell(
-      R"(echo 'P {"impl": "x", "fwd_ms": 1, "status": "ok", "reason": null, "rerun": ""}' >&$2; sleep 60)", 0.3);
+      R"(echo 'P {"impl": "x", "fwd_ms": 1, "status": "ok", "reason": null, "rerun": ""}' >&$2; sleep 600)", 3);
   EXPECT_EQ(result.row.status, reports::Status::timeout);
-  EXPECT_EQ(result.row.reason, "not finished after 0.3 s (--row-timeout)");
+  EXPECT_EQ(result.row.reason, "not finished after 3 s (--row-timeout)");
   ASSERT_TRUE(result.row.figures.has("fwd_ms"));
 }
 

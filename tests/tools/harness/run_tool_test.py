@@ -23,6 +23,9 @@ for name in ("ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"):
     os.environ[name] = ":".join(filter(None, [os.environ.get(name), "handle_segv=0:handle_abort=0"]))
 
 BASE = ["--device", "cpu"]
+#: Seconds after which something is taken to hang; rows that hang do so for twice as long. A busy machine may take its
+#: time.
+HANG = 300
 documents = []  # every JSON document seen, validated at the end
 
 
@@ -34,7 +37,7 @@ def strict(text):
 
 
 def run(*arguments, **keywords):
-    keywords.setdefault("timeout", 60)
+    keywords.setdefault("timeout", HANG)
     return subprocess.run([TOOL, *BASE, *arguments], capture_output=True, text=True, check=False, **keywords)
 
 
@@ -56,7 +59,7 @@ def own_lines(stderr):
     return [line for line in stderr.splitlines() if not any(text in line for text in about_machine)]
 
 
-def wait_for(condition, seconds=20):
+def wait_for(condition, seconds=HANG):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = condition()
@@ -77,11 +80,29 @@ def children_of(pid):
     return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def signal_is_pending(pid, number):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return any(int(line.split()[1], 16) >> (number - 1) & 1 for line in status.splitlines()
+               if line.startswith(("SigPnd:", "ShdPnd:")))
+
+
 class WithFolder(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
+        marks = tempfile.TemporaryDirectory()
+        self.addCleanup(marks.cleanup)
+        self.hangs = pathlib.Path(marks.name, "hangs")
+        os.environ["FAKE_TOOL_HANGS"] = str(self.hangs)
+        self.addCleanup(os.environ.pop, "FAKE_TOOL_HANGS")
+
+    def hanging(self):
+        """The process that hangs, once there is one."""
+        def said():
+            text = self.hangs.read_text() if self.hangs.exists() else ""
+            return int(text) if text.endswith("\n") else None
+        return wait_for(said)
 
     def path(self, name):
         return str(self.folder / name)
@@ -104,14 +125,14 @@ class Actions(unittest.TestCase):
         for arguments in (["--index", "0"], ["--nonsense"], ["--behavior", "dance"], ["--device", "cuda:99"],
                           ["--columns", "index,colour"], ["--resume", "/nowhere/x.json"], ["--output", "/nowhere/x.json"],
                           ["--output", "x.txt"], ["--preset", "huge"], ["--row-timeout", "3"]):
-            result = subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, timeout=60)
+            result = subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, timeout=HANG)
             self.assertEqual((result.returncode, result.stdout), (2, ""), (arguments, result))
             self.assertRegex(result.stderr.splitlines()[-1], r"^fake_tool: .*" + arguments[0].lstrip("-"))
             self.assertEqual(len([line for line in result.stderr.splitlines() if ": device " not in line]), 1,
                              result.stderr)
 
     def test_auto_says_what_it_took(self):
-        result = subprocess.run([TOOL], capture_output=True, text=True, check=False, timeout=60)
+        result = subprocess.run([TOOL], capture_output=True, text=True, check=False, timeout=HANG)
         self.assertEqual(result.returncode, 0)
         self.assertRegex(result.stderr, r"fake_tool: device (cpu|cuda:0) \(")
 
@@ -233,19 +254,20 @@ class Rows(WithFolder):
         self.assertEqual(first, second)
 
     def test_timeout_ends_the_process_and_what_it_started(self):
-        begin = time.monotonic()
-        document, result = measure("--behavior", "deaf,ok", "--index", "3", "--isolate", "--row-timeout", "0.5")
-        self.assertLess(time.monotonic() - begin, 15)
+        # The second row must be through with its process in that time, the first has its first phase done.
+        document, result = measure("--behavior", "deaf,ok", "--index", "3", "--isolate", "--row-timeout", "5")
         self.assertEqual(statuses(document), ["timeout", "ok"])
-        self.assertEqual(document["rows"][0]["reason"], "not finished after 0.5 s (--row-timeout)")
+        self.assertEqual(document["rows"][0]["reason"], "not finished after 5 s (--row-timeout)")
         self.assertEqual(document["rows"][0]["first_ms"], 3)
         self.assertFalse(alive(document["rows"][0]["process"]))
         self.assertEqual(result.returncode, 1)
 
     def test_a_grandchild_does_not_hold_the_sweep_up(self):
-        begin = time.monotonic()
         document, _ = measure("--behavior", "grandchild,ok", "--index", "3", "--isolate")
-        self.assertLess(time.monotonic() - begin, 15)
+        try:
+            os.kill(self.hanging(), signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it went with the row
         self.assertEqual(statuses(document), ["crashed", "ok"])
 
     def test_a_row_outlives_a_crash_on_the_way_out(self):
@@ -263,8 +285,8 @@ class Rows(WithFolder):
         for isolate in ([], ["--isolate"]):
             document, result = measure("--behavior", "warn", "--index", "1,2,3", *isolate)
             self.assertEqual(result.stderr.count("fake_tool: warning: something looks odd\n"), 1)
-            quiet, _ = measure("--behavior", "ok", "--index", "1", *isolate)
-            self.assertEqual(document["summary"]["warnings"], quiet["summary"]["warnings"] + 1)
+            # Those about this machine count too; which there are is another matter from run to run.
+            self.assertEqual(document["summary"]["warnings"], result.stderr.count("fake_tool: warning: "))
 
     def test_the_rerun_line_repeats_the_row(self):
         document, _ = measure("--index", "5", "--kib", "8", "--seed", "11", "--memory-limit", "64MiB")
@@ -317,15 +339,13 @@ class Streams(WithFolder):
         self.assertIn("first_flops", table)
 
     def test_a_reader_that_leaves(self):
-        process = subprocess.Popen([TOOL, *BASE, "--behavior", "slow", "--index", "1:200:+1", "--format", "csv"],
+        process = subprocess.Popen([TOOL, *BASE, "--behavior", "slow", "--index", "1:4000:+1", "--format", "csv"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         process.stdout.readline()
         process.stdout.close()
-        begin = time.monotonic()
         error = process.stderr.read()
         process.stderr.close()
-        self.assertEqual(process.wait(timeout=20), 1)
-        self.assertLess(time.monotonic() - begin, 10)  # 200 rows would take 30 s: nobody reads them
+        self.assertEqual(process.wait(timeout=HANG), 1)  # thousands of rows would take longer: nobody reads them
         self.assertIn("stdout was closed by its reader", error)
 
     def test_a_reader_that_leaves_does_not_stop_the_files(self):
@@ -333,20 +353,20 @@ class Streams(WithFolder):
         process = subprocess.Popen([TOOL, *BASE, "--index", "1:20:+1", "--format", "csv", "-o", file],
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         process.stdout.close()
-        self.assertEqual(process.wait(timeout=20), 1)
+        self.assertEqual(process.wait(timeout=HANG), 1)
         self.assertEqual(len(strict(pathlib.Path(file).read_text())["rows"]), 20)
 
     def test_stdout_that_is_full(self):
         with open("/dev/full", "w", encoding="utf-8") as full:
             result = subprocess.run([TOOL, *BASE, "--index", "1"], stdout=full, stderr=subprocess.PIPE, text=True,
-                                    check=False, timeout=60)
+                                    check=False, timeout=HANG)
         self.assertEqual(result.returncode, 1)
         self.assertIn("stdout cannot be written: No space left on device", result.stderr)
 
     def test_stdout_that_is_closed_is_not_some_other_file(self):
         file = self.path("rows.csv")
         result = subprocess.run([TOOL, *BASE, "--index", "1", "-o", file], stderr=subprocess.PIPE, text=True, check=False,
-                                timeout=60, preexec_fn=lambda: os.close(1))
+                                timeout=HANG, preexec_fn=lambda: os.close(1))
         self.assertEqual(result.returncode, 1)
         self.assertIn("stdout cannot be written: Bad file descriptor", result.stderr)
         self.assertEqual(len(pathlib.Path(file).read_text().splitlines()), 2)
@@ -386,7 +406,7 @@ class Streams(WithFolder):
         except OSError:  # EIO: the other side is closed
             pass
         os.close(master)
-        self.assertEqual(process.wait(timeout=20), 0)
+        self.assertEqual(process.wait(timeout=HANG), 0)
         text = shown.decode()
         self.assertIn("] 0/2  ", text)
         self.assertIn("[1/2] warn index=1: ok", text)
@@ -412,11 +432,11 @@ class Interruption(WithFolder):
                 return False
 
         wait_for(rows)
-        time.sleep(0.3)  # into the row that hangs
+        self.hanging()
         return process, file
 
     def finish(self, process, file, code):
-        stdout, stderr = process.communicate(timeout=20)
+        stdout, stderr = process.communicate(timeout=HANG)
         self.assertEqual(process.returncode, code, stderr)
         text = pathlib.Path(file).read_text()
         documents.append(text)
@@ -434,6 +454,7 @@ class Interruption(WithFolder):
             self.assertEqual(document["rows"][1]["first_ms"], 3)
             self.assertEqual(document["rows"][2]["reason"], "Ctrl-C came before it")
             os.unlink(file)
+            self.hangs.unlink()
 
     def test_ctrl_c_reaches_an_isolated_row(self):
         process, file = self.start("--behavior", "ok,hang,slow", "--index", "3", "--isolate", signal_at=1)
@@ -456,17 +477,17 @@ class Interruption(WithFolder):
     def test_the_second_ctrl_c_ends_at_once(self):
         process, file = self.start("--behavior", "ok,deaf", "--index", "3", signal_at=1)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.2)
+        wait_for(lambda: not signal_is_pending(process.pid, signal.SIGINT))  # two that wait are one
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(timeout=5), 130)
+        self.assertEqual(process.wait(timeout=HANG), 130)
         self.assertEqual(statuses(strict(pathlib.Path(file).read_text())), ["ok"])
 
     def test_killed_outright_the_file_is_whole_and_the_child_goes_too(self):
         process, file = self.start("--behavior", "ok,slow,deaf", "--index", "3", "--isolate", signal_at=2)
         child = wait_for(lambda: children_of(process.pid))[0]
         process.kill()
-        process.wait(timeout=10)
+        process.wait(timeout=HANG)
         wait_for(lambda: not alive(child))
         self.assertEqual(statuses(strict(pathlib.Path(file).read_text())), ["ok", "ok"])
         self.assertEqual(os.listdir(self.folder), ["rows.json"])
@@ -584,10 +605,10 @@ class ManyRows(WithFolder):
             except FileNotFoundError:
                 return False
 
-        victim = wait_for(row_77_runs, 60)[0]
-        time.sleep(0.3)
+        victim = wait_for(row_77_runs)[0]
+        self.assertEqual(self.hanging(), victim)
         os.kill(victim, signal.SIGKILL)
-        error = process.communicate(timeout=60)[1]
+        error = process.communicate(timeout=HANG)[1]
         self.assertEqual(process.returncode, 1, error)
         rows = strict(pathlib.Path(file).read_text())["rows"]
         self.assertEqual([(row["kib"], row["index"]) for row in rows],

@@ -20,7 +20,7 @@ KERNELS = re.findall(r"^WM_PRIMER_KERNEL\((\w+)\)", (SOURCE / "kernels/primer/re
 
 
 def run(*arguments):
-    return subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, timeout=200)
+    return subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, timeout=600)
 
 
 def document(*arguments):

@@ -10,7 +10,7 @@ TOOL, DEVICE = os.environ["KERNEL_BENCH"], os.environ["WARPMETER_DEVICE"]
 
 
 def run(*arguments):
-    return subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, timeout=100)
+    return subprocess.run([TOOL, *arguments], capture_output=True, text=True, check=False, timeout=600)
 
 
 class WalkThrough(unittest.TestCase):

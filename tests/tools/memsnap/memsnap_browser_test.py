@@ -115,7 +115,7 @@ class InABrowser(unittest.TestCase):
 
     @classmethod
     def memsnap(cls, *arguments):
-        subprocess.run([TOOL, *map(str, arguments)], check=True, capture_output=True, timeout=120)
+        subprocess.run([TOOL, *map(str, arguments)], check=True, capture_output=True, timeout=600)
 
     def open(self, name, width=1400, height=900, dark=False, ending="html"):
         self.browser.look(width, height, dark)

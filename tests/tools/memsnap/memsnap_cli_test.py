@@ -37,7 +37,7 @@ SMALL = ["--attention", "--device", "cpu", "--seq-len", "64", "--d-model", "32",
 
 def run(*arguments, tool=TOOL, **keywords):
     return subprocess.run(
-        [tool, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120, **keywords
+        [tool, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=600, **keywords
     )
 
 

@@ -14,7 +14,7 @@ constexpr std::chrono::milliseconds kPollPeriod{20};
 LoadWatch::LoadWatch(const Nvml& nvml, std::string uuid) {
   if (!nvml.ready()) return;
   thread_ = std::thread([this, &nvml, id = std::move(uuid)] {
-    while (!stop_) {
+    do {  // at least one look, also where this thread got its core late
       const GpuLoad load = nvml.pulse(id);
       if (load.throttle && (*load.throttle & kThrottleIdle) == 0) {
         seen_ = true;
@@ -22,7 +22,7 @@ LoadWatch::LoadWatch(const Nvml& nvml, std::string uuid) {
         if (load.clock_mhz) clocks_.push_back(*load.clock_mhz);
       }
       std::this_thread::sleep_for(kPollPeriod);
-    }
+    } while (!stop_);
   });
 }
 

@@ -34,7 +34,7 @@ def run(*arguments, **variables):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
         env={**environment, **variables},
     )
 

@@ -7,3 +7,9 @@ foreach(_variable
     CUDA_LAUNCH_BLOCKING)
   unset(ENV{${_variable}})
 endforeach()
+
+# Tests run beside each other on cores that all of them want. A thread that has no work gives its core away: one that
+# spins takes most of the others' time.
+if(NOT DEFINED ENV{OMP_WAIT_POLICY})
+  set(ENV{OMP_WAIT_POLICY} PASSIVE)
+endif()

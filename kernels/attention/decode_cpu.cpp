@@ -8,6 +8,8 @@
 #include "kernels/attention/detail/parallel_work.hpp"
 #include "kernels/attention/detail/row_ops.hpp"
 #include "kernels/runtime/cpu_isa.hpp"
+#include "kernels/runtime/device.hpp"
+#include "kernels/runtime/parallel.hpp"
 
 namespace warpmeter::attention::detail {
 
@@ -49,42 +51,88 @@ std::size_t rounded(std::size_t bytes) {
   return (bytes + kRounding - 1) / kRounding * kRounding;
 }
 
+constexpr double kEvenEnough = 0.9;
+/// The part of the time that the threads work when they have `tasks` equal tasks.
+double even_share(std::int64_t tasks) {
+  const auto threads = static_cast<double>(num_threads());
+  const auto work = static_cast<double>(tasks);
+  return work / (threads * std::ceil(work / threads));
+}
+
+/// Whether a step's keys and values come from memory: the next step finds little of them where the cache is not larger
+/// than they are, since it is read in the same order again.
+bool beyond_cache(const KvView& view) {
+  static const auto cache = static_cast<double>(properties(Device::cpu()).last_level_cache_bytes);
+  return view.bytes() > 0.75 * cache;
+}
+
+/// Query rows of a key/value head.
+std::int64_t rows_of(const DecodeProblem& problem, const KvView& view) {
+  return problem.tokens * (problem.num_heads / view.num_kv_heads);
+}
+
+/// Whether a stream may walk several heads. Pages hold a head's rows apart: head by head they were read at a third of
+/// the memory's speed, page by page at its whole (dev/decode_cpu.md).
+bool heads_together(const DecodeProblem& problem, const KvView& view) {
+  constexpr std::int64_t kMostRowsTogether = 8;  // with more it is not memory that takes the time
+  return view.paged && rows_of(problem, view) <= kMostRowsTogether;
+}
+/// As many heads a stream as leave the threads evenly busy.
+std::int64_t heads_a_stream(const DecodeProblem& problem, const KvView& view, const DecodePlan& plan) {
+  if (!heads_together(problem, view)) return 1;
+  for (std::int64_t heads = view.num_kv_heads; heads > 1; --heads) {
+    if (view.num_kv_heads % heads != 0) continue;
+    if (even_share(view.batch * plan.splits * view.num_kv_heads / heads) >= kEvenEnough) return heads;
+  }
+  return 1;
+}
+
 /// The memory of one call, as one block: partial results, what is merged of them, scratch of the threads.
 struct Layout {
   std::int64_t rows;        ///< query rows of a key/value head
   std::int64_t row_blocks;  ///< of at most kMostRows
   std::int64_t block_rows;  ///< rows of a full one
   std::int64_t heads;       ///< sequences x key/value heads
+  std::int64_t together;    ///< heads that a stream walks
   std::int64_t padded;
   std::int64_t threads;
   std::size_t part_o, part_ml, merged,
       scratch;  ///< floats: partial o, partial m (and l), merged o, scratch of a thread
 
   Layout(const DecodeProblem& problem, const KvView& view, const DecodePlan& plan, const Shape& shape) {
-    rows = problem.tokens * (problem.num_heads / view.num_kv_heads);
+    rows = rows_of(problem, view);
     row_blocks = ceil_div(rows, kMostRows);
     block_rows = ceil_div(rows, row_blocks);
     heads = view.batch * view.num_kv_heads;
+    together = heads_a_stream(problem, view, plan);
     padded = ceil_div(view.head_dim, kRowPadding) * kRowPadding;
     threads = std::min<std::int64_t>(num_threads(), heads * row_blocks * plan.splits);
     part_o = static_cast<std::size_t>(heads * plan.parts * rows * padded);
     part_ml = static_cast<std::size_t>(ceil_div(heads * plan.parts * rows, kRowPadding) * kRowPadding);
     merged = static_cast<std::size_t>(threads * rows * padded);
-    scratch = static_cast<std::size_t>(ceil_div(kernels().scratch(shape, block_rows), kRowPadding) * kRowPadding);
+    scratch =
+        static_cast<std::size_t>(ceil_div(kernels().scratch(shape, block_rows, together), kRowPadding) * kRowPadding);
   }
   [[nodiscard]] std::size_t floats() const {
     return part_o + 2 * part_ml + merged + scratch * static_cast<std::size_t>(threads);
   }
 };
 
-Shape shape_of(const DecodeProblem& problem, const KvView& view, std::int64_t block) {
+/// Measured (dev/decode_cpu.md): nearer, and a core waits for memory; farther, and the requests fill the buffers that
+/// the reads need, too.
+std::int64_t ahead_bytes(DType cached) {
+  return cached == DType::fp32 ? 4096 : 6144;
+}
+
+Shape shape_of(const DecodeProblem& problem, const KvView& view, const DecodePlan& plan) {
   Shape shape;
   shape.query_element = element_of(problem.dtype);
   shape.cache_element = element_of(view.dtype);
   shape.head_dim = view.head_dim;
   shape.tokens = problem.tokens;
   shape.group = problem.num_heads / view.num_kv_heads;
-  shape.block = block;
+  shape.block = plan.block;
+  shape.ahead_bytes = plan.from_memory ? ahead_bytes(view.dtype) : 0;
   shape.causal = problem.causal;
   shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(view.head_dim)));
   return shape;
@@ -108,18 +156,16 @@ constexpr std::int64_t kLeastKeys = 512;
 /// One stream a head where there are enough heads for the threads; else the fewest that leave no thread idle for more
 /// than a tenth of the time.
 std::int64_t choose_splits(std::int64_t tasks, std::int64_t blocks, std::int64_t block) {
-  const std::int64_t threads = num_threads();
   const std::int64_t most = std::max<std::int64_t>(1, blocks * block / kLeastKeys);
   std::int64_t best = 1;
   double best_share = 0;
-  for (std::int64_t splits = 1; splits <= std::min<std::int64_t>(most, 2 * threads); ++splits) {
-    const auto work = static_cast<double>(tasks * splits);
-    const double share = work / (static_cast<double>(threads) * std::ceil(work / static_cast<double>(threads)));
+  for (std::int64_t splits = 1; splits <= std::min<std::int64_t>(most, 2 * num_threads()); ++splits) {
+    const double share = even_share(tasks * splits);
     if (share > best_share + 1e-9) {
       best = splits;
       best_share = share;
     }
-    if (share >= 0.9) break;
+    if (share >= kEvenEnough) break;
   }
   return best;
 }
@@ -129,21 +175,34 @@ std::int64_t choose_splits(std::int64_t tasks, std::int64_t blocks, std::int64_t
 DecodePlan plan_decode_cpu(const DecodeProblem& problem, const KvView& view, const DecodeOptions& options) {
   // K and V of a block, read one after the other, stay in the second-level cache between score and sum of a few rows.
   constexpr std::int64_t kBlock = 256;
+  constexpr std::int64_t kMemoryBlock = 2048;  // one or two rows go over K and V once, and memory likes long runs
+  constexpr std::int64_t kPagedBlock = 512;
+  constexpr std::int64_t kBlocksASplit = 8;  // whose unevenness does not show
   DecodePlan plan;
-  plan.block = options.block != 0 ? options.block : kBlock;
   plan.merge = options.merge;
   plan.deal = options.deal;
-  const std::int64_t blocks = ceil_div(view.longest(), plan.block);
-  const std::int64_t rows = problem.tokens * (problem.num_heads / view.num_kv_heads);
+  plan.from_memory = beyond_cache(view);
+  const std::int64_t rows = rows_of(problem, view);
+  const std::int64_t grain = options.block != 0 ? options.block : kBlock;
+  const std::int64_t grains = ceil_div(view.longest(), grain);
+  const bool together = heads_together(problem, view);
   if (options.merge == Merge::sequential) {
     plan.splits = 1;
   } else if (options.splits != 0) {
-    plan.splits = std::min(options.splits, blocks);
+    plan.splits = std::min(options.splits, grains);
   } else {
-    plan.splits = choose_splits(view.batch * view.num_kv_heads * ceil_div(rows, kMostRows), blocks, plan.block);
+    const std::int64_t heads = together ? 1 : view.num_kv_heads;
+    plan.splits = choose_splits(view.batch * heads * ceil_div(rows, kMostRows), grains, grain);
   }
-  plan.parts = options.merge == Merge::two_pass ? blocks : plan.splits;
-  const Shape shape = shape_of(problem, view, plan.block);
+  plan.block = grain;
+  if (options.block == 0 && plan.from_memory && (together || rows <= 2)) {
+    const std::int64_t most = together ? kPagedBlock : kMemoryBlock;
+    while (plan.block < most && (plan.splits == 1 || view.longest() >= 2 * plan.block * kBlocksASplit * plan.splits)) {
+      plan.block *= 2;
+    }
+  }
+  plan.parts = options.merge == Merge::two_pass ? ceil_div(view.longest(), plan.block) : plan.splits;
+  const Shape shape = shape_of(problem, view, plan);
   plan.workspace_bytes = rounded(Layout(problem, view, plan, shape).floats() * sizeof(float));
   plan.kernel = std::string("flash_decode_cpu_") + kernels().isa;
   return plan;
@@ -151,7 +210,7 @@ DecodePlan plan_decode_cpu(const DecodeProblem& problem, const KvView& view, con
 
 void flash_decode_cpu(const Context& context, const DecodeProblem& problem, const KvView& view, const DecodePlan& plan,
                       const ConstOperand& q, const Operand& o, float* lse) {
-  const Shape shape = shape_of(problem, view, plan.block);
+  const Shape shape = shape_of(problem, view, plan);
   const Layout layout(problem, view, plan, shape);
   const Buffer buffer(context, layout.floats() * sizeof(float));
   float* const part_o = static_cast<float*>(buffer.data());
@@ -168,12 +227,13 @@ void flash_decode_cpu(const Context& context, const DecodeProblem& problem, cons
     return ceil_div(view.host_lengths[static_cast<std::size_t>(batch)], plan.block);
   };
 
-  // A task: head, block of rows, stream.
+  // A task: the heads of a stream, block of rows, stream.
   const std::int64_t streams = layout.row_blocks * plan.splits;
   const double keys = static_cast<double>(view.total_tokens()) / static_cast<double>(view.batch * plan.splits);
-  const double stream_ns = keys * static_cast<double>(view.head_dim * (cache_bytes + layout.block_rows)) / 16;
-  parallel_for_work(layout.heads * streams, stream_ns, [&](std::int64_t index, int worker) {
-    const std::int64_t head = index / streams;
+  const double stream_ns =
+      keys * static_cast<double>(layout.together * view.head_dim * (cache_bytes + layout.block_rows)) / 16;
+  parallel_for_work(layout.heads / layout.together * streams, stream_ns, [&](std::int64_t index, int worker) {
+    const std::int64_t head = index / streams * layout.together;
     const std::int64_t batch = head / view.num_kv_heads;
     const std::int64_t kv_head = head % view.num_kv_heads;
     const std::int64_t row_block = index % streams / plan.splits;
@@ -183,6 +243,7 @@ void flash_decode_cpu(const Context& context, const DecodeProblem& problem, cons
 
     Stream stream;
     stream.shape = &shape;
+    stream.heads = layout.together;
     stream.q =
         static_cast<const char*>(q.data) + (batch * q.batch_stride + kv_head * group * q.head_stride) * query_bytes;
     stream.q_token_stride = q.row_stride;
@@ -192,6 +253,7 @@ void flash_decode_cpu(const Context& context, const DecodeProblem& problem, cons
     stream.pages = view.pages + batch * view.pages_stride;
     stream.page_size = view.page_size;
     stream.page_stride = view.page_stride;
+    stream.head_stride = view.head_stride;
     stream.row_stride = view.row_stride;
     stream.length = view.host_lengths[static_cast<std::size_t>(batch)];
     stream.first_row = row_block * layout.block_rows;
@@ -207,6 +269,8 @@ void flash_decode_cpu(const Context& context, const DecodeProblem& problem, cons
     stream.l = part_l + at;
     stream.part_stride = layout.rows * layout.padded;
     stream.row_stride_ml = layout.rows;
+    stream.part_head_stride = head_parts * layout.padded;
+    stream.head_stride_ml = head_parts;
     stream.scratch = scratch + static_cast<std::size_t>(worker) * layout.scratch;
     kernels().run(stream);
   });

@@ -10,6 +10,7 @@
 
 #include "kernels/attention/detail/decode_kernels.hpp"
 
+#include "kernels/attention/detail/decode_reads.hpp"
 #include "kernels/attention/detail/flash_micro.hpp"
 
 namespace warpmeter::attention::WM_ISA {
@@ -34,16 +35,23 @@ constexpr int kValueVectors = 4;
 bool in_lanes(Index rows) {
   return rows >= kLanesFrom;
 }
+bool in_pairs(const Shape& shape, Index rows) {
+  return !in_lanes(rows) && shape.cache_element == Element::bf16 && shape.head_dim % (2 * kWidth) == 0;
+}
 
 /// What a stream works in.
 struct Workspace {
   float *queries, *scores, *correction, *keys, *values;
-  Index padded;        ///< a packed row's length
-  Index score_stride;  ///< rows of scores where the keys are in the lanes
+  float *maximum, *sum;  ///< of every head; lanes beyond the last row are computed, too
+  Index padded;          ///< a packed row's length
+  Index head_rows;       ///< a head's floats of maximum, sum and correction
+  Index head_scores;     ///< a head's floats of scores
+  Index head_queries;    ///< a head's floats of queries
+  Index score_stride;    ///< rows of scores where the keys are in the lanes
   bool pack_keys, pack_values;
   Index total;
 
-  Workspace(const Shape& shape, Index rows, float* scratch) {
+  Workspace(const Shape& shape, Index rows, Index heads, float* scratch) {
     const bool lanes = in_lanes(rows);
     const bool whole = shape.head_dim % kWidth == 0;
     const bool wide = shape.cache_element == Element::fp32;
@@ -51,10 +59,15 @@ struct Workspace {
     score_stride = round_up(shape.block, kWidth) + 2 * kWidth;
     pack_keys = lanes ? !wide : !whole;
     pack_values = lanes ? !(wide && whole) : !whole;
+    head_rows = round_up(rows, kWidth);
+    head_queries = head_rows * padded;
     Pieces pieces(scratch);
-    queries = pieces.take<float>(round_up(rows, kWidth) * padded);
-    scores = pieces.take<float>(lanes ? shape.block * kScoreStride : rows * score_stride);
-    correction = pieces.take<float>(round_up(rows, kWidth));
+    queries = pieces.take<float>(heads * head_queries);
+    head_scores = lanes ? 0 : rows * score_stride;
+    scores = pieces.take<float>(lanes ? shape.block * kScoreStride : heads * head_scores);
+    correction = pieces.take<float>(heads * head_rows);
+    maximum = pieces.take<float>(heads * head_rows);
+    sum = pieces.take<float>(heads * head_rows);
     keys = pieces.take<float>(pack_keys ? shape.block * padded : 0);
     values = pieces.take<float>(pack_values ? shape.block * padded : 0);
     total = pieces.total();
@@ -66,19 +79,6 @@ WM_INLINE Index limit_of(const Stream& stream, Index row) {
   const Shape& shape = *stream.shape;
   if (!shape.causal) return stream.length;
   return max_of(stream.length - shape.tokens + row / shape.group + 1, 0);
-}
-
-/// Calls body(offset, k row, v row, count) for each piece of keys [first, first + count) that lies in one page.
-template <class T, class Body>
-WM_INLINE void for_runs(const Stream& stream, Index first, Index count, Body&& body) {
-  for (Index done = 0; done < count;) {
-    const Index key = first + done;
-    const Index row = key % stream.page_size;
-    const Index run = min_of(stream.page_size - row, count - done);
-    const Index at = stream.pages[key / stream.page_size] * stream.page_stride + row * stream.row_stride;
-    body(done, static_cast<const T*>(stream.k) + at, static_cast<const T*>(stream.v) + at, run);
-    done += run;
-  }
 }
 
 /// Lane i becomes the sum of vector i's lanes.
@@ -99,44 +99,24 @@ WM_INLINE Vec sums_of(Vec (&v)[kWidth]) {
   return v[0];
 }
 
-/// Rows that will be read next: while one row is worked on, the row of the same index is asked for. Pages end the
-/// processor's own looking ahead; with this a paged cache streams as a contiguous one does.
-struct Ahead {
-  const char* rows = nullptr;
-  Index stride = 0;  ///< bytes
-  Index lines = 0;   ///< of 64 bytes a row
-  Index count = 0;   ///< rows to ask for, the first ones; 0: none
-};
-template <class T>
-WM_INLINE Ahead ahead_of(const Stream& stream, const T* rows) {
-  // The processor finds the rows of fp32 itself once it is in their page, and asking for what the cache holds cost up
-  // to two fifths. So no row of contiguous memory is asked for, and of a page the first ones.
-  constexpr Index kFirstRows = 8;
-  const bool wide = sizeof(T) == sizeof(float);
-  if (wide && stream.length <= stream.page_size) return {};
-  return {reinterpret_cast<const char*>(rows), stream.row_stride * static_cast<Index>(sizeof(T)),
-          (stream.shape->head_dim * static_cast<Index>(sizeof(T)) + 63) / 64, wide ? kFirstRows : stream.page_size};
-}
-WM_INLINE void ask_for(const Ahead& ahead, Index row) {
-  if (row >= ahead.count) return;
-  const char* const start = ahead.rows + row * ahead.stride;
-  for (Index line = 0; line < ahead.lines; ++line) __builtin_prefetch(start + line * 64, 0, 2);
-}
-
 /// The products of one row of K and one of Q, by lanes. NV: vectors of a row, 0 for as many as `vectors` says.
 template <int NV, class T>
 WM_INLINE Vec products(const T* k, const float* q, Index vectors) {
-  if constexpr (NV == 0) {
+  if constexpr (NV == 0 && !kInPairs<T>) {
     Vec sum = load(k) * load(q);
     for (Index v = 1; v < vectors; ++v) sum = fma(load(k + v * kWidth), load(q + v * kWidth), sum);
     return sum;
   } else {
-    Vec even = load(k) * load(q);
-    Vec odd = load(k + kWidth) * load(q + kWidth);
+    const Index count = NV == 0 ? vectors : NV;
+    Vec first, second;
+    load_two(k, first, second);
+    Vec even = first * load(q);
+    Vec odd = second * load(q + kWidth);
 #pragma GCC unroll 16
-    for (int v = 2; v < NV; v += 2) {
-      even = fma(load(k + v * kWidth), load(q + v * kWidth), even);
-      odd = fma(load(k + (v + 1) * kWidth), load(q + (v + 1) * kWidth), odd);
+    for (Index v = 2; v < count; v += 2) {
+      load_two(k + v * kWidth, first, second);
+      even = fma(first, load(q + v * kWidth), even);
+      odd = fma(second, load(q + (v + 1) * kWidth), odd);
     }
     return even + odd;
   }
@@ -146,13 +126,19 @@ WM_INLINE Vec products(const T* k, const float* q, Index vectors) {
 template <int NV, class T>
 [[gnu::noinline]] void score(const T* k, Index stride, Index count, const float* q, Index q_stride, Index vectors,
                              Index rows, float* scores, Index score_stride, Ahead ahead) {
+  const Index row_bytes = stride * static_cast<Index>(sizeof(T));
+  const Index asked_bytes = (NV == 0 ? vectors : NV) * kWidth * static_cast<Index>(sizeof(T));
   Index key = 0;
   for (; key + kWidth <= count; key += kWidth) {
-    for (Index i = 0; i < kWidth; ++i) ask_for(ahead, key + i);
+    const char* asked = nullptr;
     for (Index r = 0; r < rows; ++r) {
       Vec lanes[kWidth];
 #pragma GCC unroll 16
       for (int i = 0; i < kWidth; ++i) {
+        if (r == 0 && ahead.rows != 0) {
+          if (i % kAskRows == 0) asked = rows_ahead(ahead, k, stride, count, key + i);
+          ask_for(asked + i % kAskRows * row_bytes, asked_bytes);
+        }
         lanes[i] = products<NV>(k + (key + i) * stride, q + r * q_stride, vectors);
       }
       store(scores + r * score_stride + key, sums_of(lanes));
@@ -179,25 +165,44 @@ WM_INLINE void score_any(const T* k, Index stride, Index count, const float* q, 
 template <int MR, int NV, class T>
 [[gnu::noinline]] void add_values(const float* p, Index p_stride, const T* v, Index stride, Index count, float* o,
                                   Index o_stride, const float* scale, Ahead ahead) {
+  constexpr Index kAskedBytes = NV * kWidth * static_cast<Index>(sizeof(T));
+  const Index row_bytes = stride * static_cast<Index>(sizeof(T));
   Vec acc[MR][NV];
 #pragma GCC unroll 2
   for (int i = 0; i < MR; ++i) {
 #pragma GCC unroll 8
     for (int c = 0; c < NV; ++c) acc[i][c] = Vec{};
   }
-  for (Index key = 0; key < count; ++key) {
-    ask_for(ahead, key);
+  const auto add_row = [&](Index key) WM_INLINE_LAMBDA {
     Vec weight[MR];
 #pragma GCC unroll 2
     for (int i = 0; i < MR; ++i) weight[i] = broadcast(p[i * p_stride + key]);
+    const T* const row = v + key * stride;
 #pragma GCC unroll 8
-    for (int c = 0; c < NV; ++c) {
-      const Vec value = load(v + c * kWidth);
+    for (int c = 0; c < NV; c += 2) {
+      Vec value[2];
+      if constexpr (NV == 1) {
+        value[0] = load(row);
+      } else {
+        load_two(row + c * kWidth, value[0], value[1]);
+      }
 #pragma GCC unroll 2
-      for (int i = 0; i < MR; ++i) acc[i][c] = fma(weight[i], value, acc[i][c]);
+      for (int i = 0; i < MR; ++i) {
+        acc[i][c] = fma(weight[i], value[0], acc[i][c]);
+        if constexpr (NV > 1) acc[i][c + 1] = fma(weight[i], value[1], acc[i][c + 1]);
+      }
     }
-    v += stride;
+  };
+  Index key = 0;
+  for (; key + kAskRows <= count; key += kAskRows) {
+    const char* const asked = rows_ahead(ahead, v, stride, count, key);
+#pragma GCC unroll 4
+    for (Index i = 0; i < kAskRows; ++i) {
+      if (ahead.rows != 0) ask_for(asked + i * row_bytes, kAskedBytes);
+      add_row(key + i);
+    }
   }
+  for (; key < count; ++key) add_row(key);
 #pragma GCC unroll 2
   for (int i = 0; i < MR; ++i) {
 #pragma GCC unroll 8
@@ -219,7 +224,7 @@ WM_INLINE void add_values_any(const float* p, Index p_stride, const T* v, Index 
         const auto run = step == 2 ? add_values<2, NV, T> : add_values<1, NV, T>;
         run(p + r * p_stride, p_stride, v + c * kWidth, stride, count, o + r * o_stride + c * kWidth, o_stride,
             scale + r, ahead);
-        ahead.count = 0;  // once is enough
+        ahead.next += NV * kWidth * static_cast<Index>(sizeof(T));
         c += NV;
       };
       if (kValueVectors >= 8 && rest >= 8) {
@@ -228,10 +233,11 @@ WM_INLINE void add_values_any(const float* p, Index p_stride, const T* v, Index 
         call.template operator()<4>();
       } else if (rest >= 2) {
         call.template operator()<2>();
-      } else {
+      } else if constexpr (!kInPairs<T>) {
         call.template operator()<1>();
       }
     }
+    ahead.rows = 0;  // once is enough
     r += step;
   }
 }
@@ -267,48 +273,74 @@ WM_INLINE void add_values_any(const float* p, Index p_stride, const T* v, Index 
   return shrink;
 }
 
-/// One block of keys against rows whose keys are in the lanes. The stream's next block starts at next_key0.
-template <class T>
-void block_by_dots(const Stream& stream, const Workspace& work, Index key0, Index count, Index next_key0, float* o,
-                   float* m, float* l) {
-  const Shape& shape = *stream.shape;
-  const float factor = shape.scale * kLog2e;
-  if (work.pack_keys) {  // then V, too
-    for_runs<T>(stream, key0, count, [&](Index at, const T* k, const T* v, Index run) WM_INLINE_LAMBDA {
-      pack_rows(k, stream.row_stride, run, shape.head_dim, work.keys + at * work.padded, work.padded);
-      pack_rows(v, stream.row_stride, run, shape.head_dim, work.values + at * work.padded, work.padded);
-    });
-    const Index vectors = vectors_of(shape.head_dim);
-    score_any(work.keys, work.padded, count, work.queries, work.padded, vectors, stream.rows, work.scores,
-              work.score_stride, {});
-  } else {
-    for_runs<T>(stream, key0, count, [&](Index at, const T* k, const T* v, Index run) WM_INLINE_LAMBDA {
-      score_any(k, stream.row_stride, run, work.queries, work.padded, shape.head_dim / kWidth, stream.rows,
-                work.scores + at, work.score_stride, ahead_of(stream, v));
-    });
-  }
-  const Index end = round_up(count, kWidth);
+/// Keys [key0, key0 + count); the stream's next block starts at next_key0, after its last one that is its length.
+struct Block {
+  Index key0, count, next_key0;
+};
+
+/// Scores to probabilities for all rows of a head.
+WM_INLINE void softmax_rows(const Stream& stream, const Workspace& work, const Block& block, Index head) {
+  const float factor = stream.shape->scale * kLog2e;
   for (Index r = 0; r < stream.rows; ++r) {
-    const Index seen = clamp_of(limit_of(stream, stream.first_row + r) - key0, 0, count);
-    work.correction[r] = softmax_row(work.scores + r * work.score_stride, seen, end, factor, m + r, l + r);
+    const Index seen = clamp_of(limit_of(stream, stream.first_row + r) - block.key0, 0, block.count);
+    const Index state = head * work.head_rows + r;
+    work.correction[state] = softmax_row(work.scores + head * work.head_scores + r * work.score_stride, seen,
+                                         round_up(block.count, kWidth), factor, work.maximum + state, work.sum + state);
   }
-  if (work.pack_values) {
-    add_values_any(work.scores, work.score_stride, work.values, work.padded, count, o, work.padded, work.correction,
-                   stream.rows, vectors_of(shape.head_dim), {});
-    return;
-  }
-  for_runs<T>(stream, key0, count, [&](Index at, const T*, const T* v, Index run) WM_INLINE_LAMBDA {
-    Ahead next;
-    if (next_key0 + at < stream.length) {
-      const Index key = next_key0 + at;
-      next =
-          ahead_of(stream, static_cast<const T*>(stream.k) + stream.pages[key / stream.page_size] * stream.page_stride +
-                               key % stream.page_size * stream.row_stride);
+}
+
+/// One block of keys against rows whose keys are in the lanes. Of a page all heads are read, one after the other.
+template <class T>
+void block_by_dots(const Stream& stream, const Workspace& work, const Block& block, float* o) {
+  const Index count = block.count;
+  const Index vectors = stream.shape->head_dim / kWidth;
+  const auto next_run = [&](Index run, const void* to, Index key, Index head, const void* then, Index then_key)
+                            WM_INLINE_LAMBDA {
+                              return head + 1 < stream.heads ? ahead_of<T>(stream, run, to, head + 1, key)
+                                                             : ahead_of<T>(stream, run, then, 0, then_key);
+                            };
+  for_runs<T>(stream, block.key0, count, [&](Index at, const T* k, const T*, Index run) WM_INLINE_LAMBDA {
+    const bool last = at + run == count;
+    for (Index h = 0; h < stream.heads; ++h) {
+      score_any(k + h * stream.head_stride, stream.row_stride, run, work.queries + h * work.head_queries, work.padded,
+                vectors, stream.rows, work.scores + h * work.head_scores + at, work.score_stride,
+                next_run(run, stream.k, block.key0 + at, h, last ? stream.v : stream.k,
+                         last ? block.key0 : block.key0 + at + run));
     }
-    add_values_any(work.scores + at, work.score_stride, v, stream.row_stride, run, o, work.padded, work.correction,
-                   stream.rows, shape.head_dim / kWidth, next);
-    for (Index r = 0; r < stream.rows; ++r) work.correction[r] = 1;
   });
+  for (Index h = 0; h < stream.heads; ++h) softmax_rows(stream, work, block, h);
+  for_runs<T>(stream, block.key0, count, [&](Index at, const T*, const T* v, Index run) WM_INLINE_LAMBDA {
+    const bool last = at + run == count;
+    for (Index h = 0; h < stream.heads; ++h) {
+      float* const correction = work.correction + h * work.head_rows;
+      add_values_any(work.scores + h * work.head_scores + at, work.score_stride, v + h * stream.head_stride,
+                     stream.row_stride, run, o + h * stream.part_head_stride, work.padded, correction, stream.rows,
+                     vectors,
+                     next_run(run, stream.v, block.key0 + at, h, last ? stream.k : stream.v,
+                              last ? block.next_key0 : block.key0 + at + run));
+      for (Index r = 0; r < stream.rows; ++r) correction[r] = 1;
+    }
+  });
+}
+
+/// The same for rows that are not whole vectors: they are packed first.
+template <class T>
+void block_by_packed_dots(const Stream& stream, const Workspace& work, const Block& block, float* o) {
+  const Index head_dim = stream.shape->head_dim;
+  const Index padded = work.padded;
+  for (Index h = 0; h < stream.heads; ++h) {
+    for_runs<T>(stream, block.key0, block.count, [&](Index at, const T* k, const T* v, Index run) WM_INLINE_LAMBDA {
+      const Index head = h * stream.head_stride;
+      pack_rows(k + head, stream.row_stride, run, head_dim, work.keys + at * padded, padded);
+      pack_rows(v + head, stream.row_stride, run, head_dim, work.values + at * padded, padded);
+    });
+    float* const scores = work.scores + h * work.head_scores;
+    score_any(work.keys, padded, block.count, work.queries + h * work.head_queries, padded, vectors_of(head_dim),
+              stream.rows, scores, work.score_stride, {});
+    softmax_rows(stream, work, block, h);
+    add_values_any(scores, work.score_stride, work.values, padded, block.count, o + h * stream.part_head_stride, padded,
+                   work.correction + h * work.head_rows, stream.rows, vectors_of(head_dim), {});
+  }
 }
 
 /// S^T of a panel to P^T, lane by lane: maximum, sum and correction of its rows moved on. visible[lane] keys of the
@@ -346,11 +378,16 @@ void block_by_dots(const Stream& stream, const Workspace& work, Index key0, Inde
   }
 }
 
-/// One block of keys against rows in the lanes. `m` and `l` have room for whole vectors.
+/// One block of a head's keys against rows in the lanes.
 template <class T>
-void block_by_lanes(const Stream& stream, const Workspace& work, Index key0, Index count, float* o, float* m,
-                    float* l) {
+void block_by_lanes(const Stream& stream, const Workspace& work, const Block& block, Index head, float* o) {
   const Shape& shape = *stream.shape;
+  const Index key0 = block.key0, count = block.count;
+  const Index at_head = head * stream.head_stride;
+  float* const m = work.maximum + head * work.head_rows;
+  float* const l = work.sum + head * work.head_rows;
+  float* const correction = work.correction + head * work.head_rows;
+  const float* const queries = work.queries + head * work.head_queries;
   const Index head_dim = shape.head_dim;
   const float factor = shape.scale * kLog2e;
   const Panels query_panels(vectors_of(stream.rows));
@@ -358,9 +395,9 @@ void block_by_lanes(const Stream& stream, const Workspace& work, Index key0, Ind
   if (work.pack_keys || work.pack_values) {
     for_runs<T>(stream, key0, count, [&](Index at, const T* k, const T* v, Index run) WM_INLINE_LAMBDA {
       if (work.pack_keys) {
-        pack_rows(k, stream.row_stride, run, head_dim, work.keys + at * work.padded, work.padded);
+        pack_rows(k + at_head, stream.row_stride, run, head_dim, work.keys + at * work.padded, work.padded);
       }
-      pack_rows(v, stream.row_stride, run, head_dim, work.values + at * work.padded, work.padded);
+      pack_rows(v + at_head, stream.row_stride, run, head_dim, work.values + at * work.padded, work.padded);
     });
   }
   /// Calls body(offset, first row, stride, count) for each piece of the block's fp32 keys (or values).
@@ -369,7 +406,7 @@ void block_by_lanes(const Stream& stream, const Workspace& work, Index key0, Ind
       body(Index{0}, buffer, work.padded, count);
     } else {
       for_runs<float>(stream, key0, count, [&](Index at, const float* k, const float* v, Index run) WM_INLINE_LAMBDA {
-        body(at, values ? v : k, stream.row_stride, run);
+        body(at, (values ? v : k) + at_head, stream.row_stride, run);
       });
     }
   };
@@ -392,13 +429,13 @@ void block_by_lanes(const Stream& stream, const Workspace& work, Index key0, Ind
                  [&](Index at, const float* k, Index stride, Index run) WM_INLINE_LAMBDA {
                    for_row_groups<NV>(clamp_of(panel_keys - at, 0, run), [&]<int MR>(Index key) WM_INLINE_LAMBDA {
                      product<MR, NV, ALayout::row_major, CMode::store>(
-                         k + key * stride, stride, work.queries + row0 * head_dim, NV * kWidth, head_dim,
+                         k + key * stride, stride, queries + row0 * head_dim, NV * kWidth, head_dim,
                          work.scores + (at + key) * kScoreStride, kScoreStride, nullptr);
                    });
                  });
     });
     softmax_panel(work.scores, panel_keys, seen_by_all, visible, query_panels.size(p), factor, m + row0, l + row0,
-                  work.correction + row0);
+                  correction + row0);
     for_pieces(work.pack_values, work.values, true,
                [&](Index at, const float* v, Index stride, Index run) WM_INLINE_LAMBDA {
                  const Index depth = clamp_of(panel_keys - at, 0, run);
@@ -409,28 +446,54 @@ void block_by_lanes(const Stream& stream, const Workspace& work, Index key0, Ind
                      for_row_groups<NV>(row_count, [&]<int MR>(Index row) WM_INLINE_LAMBDA {
                        product<MR, NV, ALayout::column_major, CMode::scale_add>(
                            work.scores + at * kScoreStride + row, kScoreStride, v + column, stride, depth,
-                           o + (row0 + row) * work.padded + column, work.padded, work.correction + row0 + row);
+                           o + (row0 + row) * work.padded + column, work.padded, correction + row0 + row);
                      });
                    });
                  }
-                 for (Index i = 0; i < row_count; ++i) work.correction[row0 + i] = 1;
+                 for (Index i = 0; i < row_count; ++i) correction[row0 + i] = 1;
                });
   }
 }
 
-/// The queries in fp32: rows as they lie, or transposed by panels where they go into the lanes.
+/// A row of whole pairs of vectors between the order of memory and that of pairs.
+WM_INLINE void split_pairs(float* row, Index length) {
+  for (Index at = 0; at < length; at += 2 * kWidth) {
+    float mixed[2 * kWidth];
+    __builtin_memcpy(mixed, row + at, sizeof(mixed));
+    for (Index i = 0; i < kWidth; ++i) {
+      row[at + i] = mixed[2 * i];
+      row[at + kWidth + i] = mixed[2 * i + 1];
+    }
+  }
+}
+WM_INLINE void join_pairs(float* row, Index length) {
+  for (Index at = 0; at < length; at += 2 * kWidth) {
+    float split[2 * kWidth];
+    __builtin_memcpy(split, row + at, sizeof(split));
+    for (Index i = 0; i < kWidth; ++i) {
+      row[at + 2 * i] = split[i];
+      row[at + 2 * i + 1] = split[kWidth + i];
+    }
+  }
+}
+
+/// The queries of a head in fp32: rows as they lie or in pairs' order, or transposed by panels where they go into the
+/// lanes.
 template <class Q>
-void pack_queries(const Stream& stream, const Workspace& work) {
+void pack_queries(const Stream& stream, const Workspace& work, Index head) {
   const Shape& shape = *stream.shape;
-  const Q* const q = static_cast<const Q*>(stream.q);
-  const auto row_of = [&](Index row) WM_INLINE_LAMBDA {
+  const Q* const q = static_cast<const Q*>(stream.q) + head * shape.group * stream.q_head_stride;
+  float* const queries = work.queries + head * work.head_queries;
+  const auto query_row = [&](Index row) WM_INLINE_LAMBDA {
     const Index at = stream.first_row + row;
     return q + at / shape.group * stream.q_token_stride + at % shape.group * stream.q_head_stride;
   };
   if (!in_lanes(stream.rows)) {
     const Index length = round_up(shape.head_dim, kWidth);
     for (Index r = 0; r < stream.rows; ++r) {
-      pack_rows(row_of(r), 0, 1, shape.head_dim, work.queries + r * work.padded, length);
+      float* const row = queries + r * work.padded;
+      pack_rows(query_row(r), 0, 1, shape.head_dim, row, length);
+      if (in_pairs(shape, stream.rows)) split_pairs(row, length);
     }
     return;
   }
@@ -438,10 +501,10 @@ void pack_queries(const Stream& stream, const Workspace& work) {
   for (Index p = 0; p < panels.count; ++p) {
     const Index row0 = panels.begin(p) * kWidth;
     const Index width = panels.size(p) * kWidth;
-    float* const to = work.queries + row0 * shape.head_dim;
+    float* const to = queries + row0 * shape.head_dim;
     for (Index i = 0; i < width; ++i) {
       const bool there = row0 + i < stream.rows;
-      const Q* const from = there ? row_of(row0 + i) : nullptr;
+      const Q* const from = there ? query_row(row0 + i) : nullptr;
       for (Index c = 0; c < shape.head_dim; ++c) to[c * width + i] = there ? to_float(from[c]) : 0.0f;
     }
   }
@@ -451,20 +514,24 @@ template <class T>
 void walk(const Stream& stream, const Workspace& work) {
   const Shape& shape = *stream.shape;
   const bool lanes = in_lanes(stream.rows);
-  // Lanes beyond the last row are computed, too: the state of a part is kept here while it grows.
-  float maximum[kMostRows + kWidth], sum[kMostRows + kWidth];
   float *o = stream.o, *m = stream.m, *l = stream.l;
   const auto begin = [&]() WM_INLINE_LAMBDA {
-    for (Index r = 0; r < round_up(stream.rows, kWidth); ++r) {
-      maximum[r] = kMinusInfinity;
-      sum[r] = 0;
+    for (Index i = 0; i < stream.heads * work.head_rows; ++i) {
+      work.maximum[i] = kMinusInfinity;
+      work.sum[i] = 0;
     }
-    __builtin_memset(o, 0, static_cast<std::size_t>(stream.rows * work.padded) * sizeof(float));
+    for (Index h = 0; h < stream.heads; ++h) {
+      __builtin_memset(o + h * stream.part_head_stride, 0,
+                       static_cast<std::size_t>(stream.rows * work.padded) * sizeof(float));
+    }
   };
   const auto finish = [&]() WM_INLINE_LAMBDA {
-    for (Index r = 0; r < stream.rows; ++r) {
-      m[r] = maximum[r];
-      l[r] = sum[r];
+    for (Index h = 0; h < stream.heads; ++h) {
+      for (Index r = 0; r < stream.rows; ++r) {
+        m[h * stream.head_stride_ml + r] = work.maximum[h * work.head_rows + r];
+        l[h * stream.head_stride_ml + r] = work.sum[h * work.head_rows + r];
+        if constexpr (kInPairs<T>) join_pairs(o + h * stream.part_head_stride + r * work.padded, shape.head_dim);
+      }
     }
   };
   begin();
@@ -476,13 +543,20 @@ void walk(const Stream& stream, const Workspace& work) {
       l += stream.block_step * stream.row_stride_ml;
       begin();
     }
-    const Index key0 = (stream.first_block + i * stream.block_step) * shape.block;
-    const Index count = min_of(shape.block, stream.length - key0);
-    if (lanes) {
-      block_by_lanes<T>(stream, work, key0, count, o, maximum, sum);
+    Block block;
+    block.key0 = (stream.first_block + i * stream.block_step) * shape.block;
+    block.count = min_of(shape.block, stream.length - block.key0);
+    block.next_key0 = i + 1 < stream.blocks ? block.key0 + stream.block_step * shape.block : stream.length;
+    if constexpr (kInPairs<T>) {
+      block_by_dots<T>(stream, work, block, o);
+    } else if (lanes) {
+      for (Index h = 0; h < stream.heads; ++h) {
+        block_by_lanes<T>(stream, work, block, h, o + h * stream.part_head_stride);
+      }
+    } else if (work.pack_keys) {
+      block_by_packed_dots<T>(stream, work, block, o);
     } else {
-      const Index next = i + 1 < stream.blocks ? key0 + stream.block_step * shape.block : stream.length;
-      block_by_dots<T>(stream, work, key0, count, next, o, maximum, sum);
+      block_by_dots<T>(stream, work, block, o);
     }
   }
   finish();
@@ -490,14 +564,21 @@ void walk(const Stream& stream, const Workspace& work) {
 
 }  // namespace
 
-std::int64_t decode_scratch(const Shape& shape, std::int64_t rows) {
-  return Workspace(shape, rows, nullptr).total;
+std::int64_t decode_scratch(const Shape& shape, std::int64_t rows, std::int64_t heads) {
+  return Workspace(shape, rows, heads, nullptr).total;
 }
 
 void decode_stream(const Stream& stream) {
-  const Workspace work(*stream.shape, stream.rows, stream.scratch);
-  for_element(stream.shape->query_element, [&]<class Q>(Q*) { pack_queries<Q>(stream, work); });
-  for_element(stream.shape->cache_element, [&]<class T>(T*) { walk<T>(stream, work); });
+  const Shape& shape = *stream.shape;
+  const Workspace work(shape, stream.rows, stream.heads, stream.scratch);
+  for_element(shape.query_element, [&]<class Q>(Q*) {
+    for (Index h = 0; h < stream.heads; ++h) pack_queries<Q>(stream, work, h);
+  });
+  if (in_pairs(shape, stream.rows)) {
+    walk<Bf16Pairs>(stream, work);
+    return;
+  }
+  for_element(shape.cache_element, [&]<class T>(T*) { walk<T>(stream, work); });
 }
 
 }  // namespace warpmeter::attention::WM_ISA

@@ -1,5 +1,7 @@
 #include "kernels/attention/decode.hpp"
 
+#include <cstring>
+
 #include <gtest/gtest.h>
 
 #include "kernels/attention/detail/decode_backend.hpp"
@@ -38,7 +40,16 @@ struct Batch {
   [[nodiscard]] std::int64_t longest() const { return *std::max_element(lengths.begin(), lengths.end()); }
 
   void run(const DecodeOptions& options = {}) {
-    const DecodePlan plan = plan_decode(Device::cpu(), problem, cache.view(), options);
+    DecodePlan plan = plan_decode(Device::cpu(), problem, cache.view(), options);
+    plan.from_memory = !plan.from_memory;
+    decode(plan);
+    const std::vector<float> other_o = o.values, other_lse = lse;
+    plan.from_memory = !plan.from_memory;
+    decode(plan);
+    EXPECT_EQ(std::memcmp(o.values.data(), other_o.data(), other_o.size() * sizeof(float)), 0);
+    EXPECT_EQ(std::memcmp(lse.data(), other_lse.data(), other_lse.size() * sizeof(float)), 0);
+  }
+  void decode(const DecodePlan& plan) {
     o.poison();
     std::fill(lse.begin(), lse.end(), NAN);
     const std::size_t before = cpu.allocator.stats().current.allocated;
@@ -247,6 +258,8 @@ TEST(Decode, PlansKeepThreadsBusyWithoutSplittingMoreThanNeeded) {
   EXPECT_EQ(plan_decode(Device::cpu(), one.problem, one.cache.view()).splits, 2);
   Batch three({3, 1, DType::fp32}, 3, 64, {4096}, DType::fp32);
   EXPECT_EQ(plan_decode(Device::cpu(), three.problem, three.cache.view()).splits, 2);
+  Batch paged({8, 1, DType::fp32}, 8, 64, {4096}, DType::fp32, 64);  // a stream reads all heads of a page
+  EXPECT_EQ(plan_decode(Device::cpu(), paged.problem, paged.cache.view()).splits, 2);
   Batch small({1, 1, DType::fp32}, 1, 64, {256}, DType::fp32);
   EXPECT_EQ(plan_decode(Device::cpu(), small.problem, small.cache.view()).splits, 1);
   set_num_threads(before);

@@ -201,7 +201,9 @@ class Operations(unittest.TestCase):
         self.assertIn("toy_amp with --dtypes", alone.stderr)
 
     def test_softmax_and_products_within_the_attention(self):
-        doc, result = document(*TINY[:-2], "--structure", "naive", "--breakdown", "--mode", "train_step")
+        # Of one step: medians of parts need not add up to the median of the whole, but what lies within it does.
+        doc, result = document("--device", "cpu", "--steps", "1", "--warmup", "0", *TINY[len(BASE):-2], "--structure",
+                               "naive", "--breakdown", "--mode", "train_step")
         self.assertEqual(result.returncode, 0, result.stderr)
         rows = {row["operation"]: row for row in doc["rows"]}
         pairs = 4 * 4 * (24 * 25 / 2)
@@ -211,8 +213,7 @@ class Operations(unittest.TestCase):
         self.assertEqual(rows["all attention: softmax"]["calls"], 2 * 2)
         parts = [row["op_ms"] for row in doc["rows"] if row["operation"].startswith("ATTN_")]
         self.assertGreater(min(parts), 0)
-        # Medians of parts need not add up to the median of the whole.
-        self.assertLess(sum(parts), 1.5 * rows["all attention"]["op_ms"])
+        self.assertLessEqual(sum(parts), rows["all attention"]["op_ms"] * (1 + 1e-9))
         whole = [row for row in doc["rows"] if not row["operation"].startswith(("all ", "ATTN_"))]
         self.assertEqual(sum(row["op_flops"] for row in whole), rows["all operations"]["op_flops"])
 

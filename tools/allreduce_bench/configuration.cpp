@@ -5,6 +5,7 @@
 
 #include "tools/harness/grammar.hpp"
 #include "tools/harness/launch/options.hpp"
+#include "tools/harness/row_option.hpp"
 
 namespace warpmeter::allreduce_bench {
 namespace {
@@ -14,6 +15,7 @@ using collectives::CollectiveKind;
 using collectives::ReduceOp;
 using harness::OptionSpec;
 using harness::OptionTable;
+using harness::row_option;
 
 constexpr std::array kKinds = {CollectiveKind::all_reduce, CollectiveKind::broadcast, CollectiveKind::all_gather,
                                CollectiveKind::reduce_scatter, CollectiveKind::barrier};
@@ -22,27 +24,6 @@ constexpr std::array<std::string_view, 5> kKindWords = {"all_reduce", "broadcast
                                                         "barrier"};
 constexpr std::array<std::string_view, 4> kOpWords = {"sum", "avg", "max", "min"};
 constexpr std::array<std::string_view, 3> kBufferWords = {"auto", "registered", "plain"};
-
-OptionSpec option(std::string name, std::string metavar, std::string fallback, std::string accepted, std::string help,
-                  std::string example) {
-  OptionSpec spec;
-  spec.name = std::move(name);
-  spec.metavar = std::move(metavar);
-  spec.default_text = std::move(fallback);
-  spec.accepted = std::move(accepted);
-  spec.help = std::move(help);
-  spec.example = std::move(example);
-  return spec;
-}
-
-OptionSpec row_option(std::string name, std::string metavar, std::string fallback, std::string accepted,
-                      std::string help, std::string example) {
-  OptionSpec spec = option(std::move(name), std::move(metavar), std::move(fallback), std::move(accepted),
-                           std::move(help), std::move(example));
-  spec.group = "Configurations";
-  spec.row_option = true;
-  return spec;
-}
 
 std::string joined(std::span<const std::string_view> words) {
   std::string text;

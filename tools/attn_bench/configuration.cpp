@@ -7,6 +7,7 @@
 #include "kernels/attention/registry.hpp"
 #include "tools/attn_bench/modes.hpp"
 #include "tools/attn_bench/presets.hpp"
+#include "tools/harness/row_option.hpp"
 
 namespace warpmeter::attn_bench {
 
@@ -14,25 +15,12 @@ namespace {
 
 using harness::OptionSpec;
 using harness::OptionTable;
+using harness::row_option;
 using harness::UsageError;
 
 constexpr std::int64_t kMaxLength = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 24;
 constexpr std::array<std::string_view, 2> kPasses = {"fwd", "bwd"};
-
-OptionSpec row_option(std::string name, std::string metavar, std::string fallback, std::string accepted,
-                      std::string help, std::string example) {
-  OptionSpec spec;
-  spec.name = std::move(name);
-  spec.metavar = std::move(metavar);
-  spec.default_text = std::move(fallback);
-  spec.accepted = std::move(accepted);
-  spec.help = std::move(help);
-  spec.example = std::move(example);
-  spec.group = "Configurations";
-  spec.row_option = true;
-  return spec;
-}
 
 std::string joined_names() {
   std::string names;

@@ -130,15 +130,7 @@ DecodeCase::DecodeCase(DecodeConfiguration configuration, Device device, std::sh
 reports::Object DecodeCase::configuration() const {
   const DecodeConfiguration& c = configuration_;
   const std::string none = "-";  // an implementation has no streams to deal out
-  reports::Object object;
-  object.set("mode", "decode");
-  object.set("impl", c.impl);
-  object.set("dtype", name(c.dtype));
-  object.set("batch", c.batch);
-  object.set("num_heads", c.num_heads);
-  object.set("num_kv_heads", c.num_kv_heads);
-  object.set("d_model", c.d_model());
-  object.set("head_dim", c.head_dim);
+  reports::Object object = c.fields("decode");
   object.set("kv_len", c.kv_len);
   object.set("tokens", c.tokens);
   object.set("merge", c.flash_decode() ? std::string(name(c.options.merge)) : none);
@@ -152,21 +144,16 @@ reports::Object DecodeCase::configuration() const {
 
 std::vector<std::pair<std::string, std::string>> DecodeCase::option_values() const {
   const DecodeConfiguration& c = configuration_;
-  return {{"--mode", "decode"},
-          {"--impl", c.impl},
-          {"--dtype", std::string(name(c.dtype))},
-          {"--batch", std::to_string(c.batch)},
-          {"--heads", std::to_string(c.num_heads)},
-          {"--kv-heads", std::to_string(c.num_kv_heads)},
-          {"--d-model", std::to_string(c.d_model())},
-          {"--kv-len", std::to_string(c.kv_len)},
-          {"--tokens", std::to_string(c.tokens)},
-          {"--merge", std::string(name(c.options.merge))},
-          {"--deal", std::string(name(c.options.deal))},
-          {"--splits", or_auto(c.options.splits)},
-          {"--block", or_auto(c.options.block)},
-          {"--page-size", std::to_string(c.page_size)},
-          {"--value-range", std::to_string(c.value_range)}};
+  auto values = c.option_values("decode");
+  values.insert(values.end(), {{"--kv-len", std::to_string(c.kv_len)},
+                               {"--tokens", std::to_string(c.tokens)},
+                               {"--merge", std::string(name(c.options.merge))},
+                               {"--deal", std::string(name(c.options.deal))},
+                               {"--splits", or_auto(c.options.splits)},
+                               {"--block", or_auto(c.options.block)},
+                               {"--page-size", std::to_string(c.page_size)},
+                               {"--value-range", std::to_string(c.value_range)}});
+  return values;
 }
 
 std::optional<std::string> DecodeCase::unsupported() const {

@@ -14,7 +14,6 @@ namespace warpmeter::attn_bench {
 /// One row of --mode decode to be: `impl` is flash_decode, flash_prefill (the tokens are a prompt's chunk) or the name
 /// of an implementation of attention, which then runs as it is over the contiguous cache, seq_len its query tokens.
 struct DecodeConfiguration : ServingShape {
-  std::string impl;
   std::int64_t kv_len = 1;
   std::int64_t tokens = 1;
   std::int64_t value_range = 0;      ///< 0: normal values, else uniform in +- this

@@ -194,15 +194,7 @@ MixedCase::MixedCase(MixedConfiguration configuration, Device device, std::share
 
 reports::Object MixedCase::configuration() const {
   const MixedConfiguration& c = configuration_;
-  reports::Object object;
-  object.set("mode", "mixed");
-  object.set("impl", c.impl);
-  object.set("dtype", name(c.dtype));
-  object.set("batch", c.batch);
-  object.set("num_heads", c.num_heads);
-  object.set("num_kv_heads", c.num_kv_heads);
-  object.set("d_model", c.d_model());
-  object.set("head_dim", c.head_dim);
+  reports::Object object = c.fields("mixed");
   object.set("kv_len", c.kv_len);
   object.set("seq_len", c.seq_len);
   object.set("chunk", c.chunk);
@@ -212,17 +204,12 @@ reports::Object MixedCase::configuration() const {
 
 std::vector<std::pair<std::string, std::string>> MixedCase::option_values() const {
   const MixedConfiguration& c = configuration_;
-  return {{"--mode", "mixed"},
-          {"--impl", c.impl},
-          {"--dtype", std::string(name(c.dtype))},
-          {"--batch", std::to_string(c.batch)},
-          {"--heads", std::to_string(c.num_heads)},
-          {"--kv-heads", std::to_string(c.num_kv_heads)},
-          {"--d-model", std::to_string(c.d_model())},
-          {"--kv-len", std::to_string(c.kv_len)},
-          {"--seq-len", std::to_string(c.seq_len)},
-          {"--chunk", std::to_string(c.chunk)},
-          {"--page-size", std::to_string(c.page_size)}};
+  auto values = c.option_values("mixed");
+  values.insert(values.end(), {{"--kv-len", std::to_string(c.kv_len)},
+                               {"--seq-len", std::to_string(c.seq_len)},
+                               {"--chunk", std::to_string(c.chunk)},
+                               {"--page-size", std::to_string(c.page_size)}});
+  return values;
 }
 
 std::optional<std::string> MixedCase::unsupported() const {

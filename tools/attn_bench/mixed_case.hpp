@@ -20,7 +20,6 @@ namespace warpmeter::attn_bench {
 /// another sequence's prompt of `seq_len` tokens rides along. `impl` flash decodes by flash_decode and prefills by
 /// flash; another implementation of attention does both as it is.
 struct MixedConfiguration : ServingShape {
-  std::string impl;
   std::int64_t kv_len = 1;
   std::int64_t seq_len = 1;
   std::int64_t chunk = 1;

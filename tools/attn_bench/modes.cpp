@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/attention/decode.hpp"
+#include "tools/harness/row_option.hpp"
 
 namespace warpmeter::attn_bench {
 
@@ -47,15 +48,9 @@ std::string joined(const std::array<std::string_view, N>& words) {
 
 OptionSpec mode_option(std::string name, std::string metavar, std::string fallback, std::string accepted,
                        std::string help, std::string example) {
-  OptionSpec spec;
-  spec.name = std::move(name);
-  spec.metavar = std::move(metavar);
-  spec.default_text = std::move(fallback);
-  spec.accepted = std::move(accepted);
-  spec.help = std::move(help);
-  spec.example = std::move(example);
+  OptionSpec spec = harness::row_option(std::move(name), std::move(metavar), std::move(fallback), std::move(accepted),
+                                        std::move(help), std::move(example));
   spec.group = "Serving (--mode prefill, decode, mixed)";
-  spec.row_option = true;
   return spec;
 }
 

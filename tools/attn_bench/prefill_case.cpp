@@ -188,15 +188,7 @@ PrefillCase::PrefillCase(PrefillConfiguration configuration, Device device)
 
 reports::Object PrefillCase::configuration() const {
   const PrefillConfiguration& c = configuration_;
-  reports::Object object;
-  object.set("mode", "prefill");
-  object.set("impl", c.impl);
-  object.set("dtype", name(c.dtype));
-  object.set("batch", c.batch);
-  object.set("num_heads", c.num_heads);
-  object.set("num_kv_heads", c.num_kv_heads);
-  object.set("d_model", c.d_model());
-  object.set("head_dim", c.head_dim);
+  reports::Object object = c.fields("prefill");
   object.set("seq_len", c.seq_len);
   object.set("chunk", c.chunk);
   object.set("projections", c.projections);
@@ -206,17 +198,12 @@ reports::Object PrefillCase::configuration() const {
 
 std::vector<std::pair<std::string, std::string>> PrefillCase::option_values() const {
   const PrefillConfiguration& c = configuration_;
-  return {{"--mode", "prefill"},
-          {"--impl", c.impl},
-          {"--dtype", std::string(name(c.dtype))},
-          {"--batch", std::to_string(c.batch)},
-          {"--heads", std::to_string(c.num_heads)},
-          {"--kv-heads", std::to_string(c.num_kv_heads)},
-          {"--d-model", std::to_string(c.d_model())},
-          {"--seq-len", std::to_string(c.seq_len)},
-          {"--chunk", std::to_string(c.chunk)},
-          {"--projections", c.projections ? "true" : "false"},
-          {"--page-size", std::to_string(c.page_size)}};
+  auto values = c.option_values("prefill");
+  values.insert(values.end(), {{"--seq-len", std::to_string(c.seq_len)},
+                               {"--chunk", std::to_string(c.chunk)},
+                               {"--projections", c.projections ? "true" : "false"},
+                               {"--page-size", std::to_string(c.page_size)}});
+  return values;
 }
 
 std::optional<std::string> PrefillCase::unsupported() const {

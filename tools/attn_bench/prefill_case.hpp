@@ -16,7 +16,6 @@ namespace warpmeter::attn_bench {
 
 /// One row of --mode prefill to be: a prompt worked through at once, and in chunks beside it.
 struct PrefillConfiguration : ServingShape {
-  std::string impl;
   std::int64_t seq_len = 1;
   std::int64_t chunk = 1;
   bool projections = true;  ///< q, k, v and out, as a layer has them; else attention alone

@@ -28,6 +28,26 @@ attention::KvCacheConfig ServingShape::cache_of(std::int64_t capacity) const {
   return config;
 }
 
+reports::Object ServingShape::fields(std::string_view mode) const {
+  reports::Object object;
+  object.set("mode", std::string(mode));
+  object.set("impl", impl);
+  object.set("dtype", name(dtype));
+  object.set("batch", batch);
+  object.set("num_heads", num_heads);
+  object.set("num_kv_heads", num_kv_heads);
+  object.set("d_model", d_model());
+  object.set("head_dim", head_dim);
+  return object;
+}
+
+std::vector<std::pair<std::string, std::string>> ServingShape::option_values(std::string_view mode) const {
+  return {{"--mode", std::string(mode)},           {"--impl", impl},
+          {"--dtype", std::string(name(dtype))},   {"--batch", std::to_string(batch)},
+          {"--heads", std::to_string(num_heads)},  {"--kv-heads", std::to_string(num_kv_heads)},
+          {"--d-model", std::to_string(d_model())}};
+}
+
 std::vector<ServingShape> expand_shapes(const harness::OptionTable& table) {
   constexpr std::int64_t kMaxLength = (std::int64_t{1} << 31) - 1;
   constexpr std::int64_t kMaxCount = std::int64_t{1} << 24;

@@ -6,6 +6,7 @@
 #include "kernels/transformer/graph.hpp"
 #include "tools/e2e_bench/presets.hpp"
 #include "tools/e2e_bench/toy_amp.hpp"
+#include "tools/harness/row_option.hpp"
 #include "tools/model_options/options.hpp"
 
 namespace warpmeter::e2e_bench {
@@ -14,12 +15,12 @@ namespace {
 
 using harness::OptionSpec;
 using harness::OptionTable;
+using harness::row_option;
 using model_options::definition_name;
 using model_options::Dimension;
 using model_options::kDimensions;
 using model_options::kModes;
 using model_options::ModelSetup;
-using model_options::row_option;
 using transformer::Structure;
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "kernels/data_parallel/toy_mlp.hpp"
 #include "tools/harness/grammar.hpp"
 #include "tools/harness/launch/options.hpp"
+#include "tools/harness/row_option.hpp"
 #include "tools/model_options/options.hpp"
 
 namespace warpmeter::e2e_bench {
@@ -32,8 +33,8 @@ constexpr double kToyLearningRate = 1e-4;  // the notes'
 
 OptionSpec option(std::string name, std::string metavar, std::string fallback, std::string accepted, std::string help,
                   std::string example) {
-  OptionSpec spec = model_options::row_option(std::move(name), std::move(metavar), std::move(fallback),
-                                              std::move(accepted), std::move(help), std::move(example));
+  OptionSpec spec = harness::row_option(std::move(name), std::move(metavar), std::move(fallback), std::move(accepted),
+                                        std::move(help), std::move(example));
   spec.group = "Data parallel";
   return spec;
 }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "kernels/primer/registry.hpp"
+#include "tools/harness/row_option.hpp"
 
 namespace warpmeter::kernel_bench {
 
@@ -11,6 +12,7 @@ namespace {
 
 using harness::OptionSpec;
 using harness::OptionTable;
+using harness::row_option;
 using harness::UsageError;
 using primer::Kernel;
 using primer::Problem;
@@ -27,19 +29,6 @@ std::vector<std::string_view> kernel_names() {
   return names;
 }
 
-OptionSpec row_option(std::string name, std::string metavar, std::string accepted, std::string help,
-                      std::string example) {
-  OptionSpec spec;
-  spec.name = std::move(name);
-  spec.metavar = std::move(metavar);
-  spec.accepted = std::move(accepted);
-  spec.help = std::move(help);
-  spec.example = std::move(example);
-  spec.group = "Configurations";
-  spec.row_option = true;
-  return spec;
-}
-
 }  // namespace
 
 std::string option_of(Size size) {
@@ -51,14 +40,14 @@ std::string option_of(Size size) {
 void add_options(OptionTable& table) {
   std::string names;
   for (const std::string_view name : kernel_names()) names += std::string(name) + ",";
-  OptionSpec kernel = row_option("--kernel", "NAMES", names + " or all",
+  OptionSpec kernel = row_option("--kernel", "NAMES", "", names + " or all",
                                  "Kernels to measure; --list prints what each computes.", "--kernel add,row_sum");
   kernel.default_text = "all";
   table.add(kernel);
   const auto add_size = [&](Size size, const std::string& help, const std::string& example) {
     OptionSpec spec =
-        row_option(option_of(size), "LIST", "whole numbers from 1: a list or range such as 256,1024 or 256:16384:x2",
-                   help, example);
+        row_option(option_of(size), "LIST", "",
+                   "whole numbers from 1: a list or range such as 256,1024 or 256:16384:x2", help, example);
     spec.default_note = "as --sizes has it";
     table.add(spec);
   };
@@ -69,7 +58,7 @@ void add_options(OptionTable& table) {
   add_size(Size::kernel_size, "Height and width of the convolution's kernel (conv2d).", "--kernel-size 3,5,7");
   add_size(Size::group_size, "Weights that share a scale and an offset (int4_matmul).", "--group-size 128");
   OptionSpec sizes = row_option(
-      "--sizes", "NAME", "bench, notes",
+      "--sizes", "NAME", "", "bench, notes",
       "Where a kernel's sizes come from that no option gives. bench: 4096 for rows, columns and inner, 3 for "
       "kernels, 128 for groups. notes: the sizes of the notes' puzzles.",
       "--sizes notes");

@@ -4,11 +4,13 @@
 #include <utility>
 
 #include "kernels/attention/registry.hpp"
+#include "tools/harness/row_option.hpp"
 
 namespace warpmeter::model_options {
 
 using harness::OptionSpec;
 using harness::OptionTable;
+using harness::row_option;
 using harness::UsageError;
 using transformer::ModelConfig;
 using transformer::Recompute;
@@ -54,20 +56,6 @@ std::vector<std::string_view> precision_names() {
 }
 
 }  // namespace
-
-OptionSpec row_option(std::string name, std::string metavar, std::string fallback, std::string accepted,
-                      std::string help, std::string example) {
-  OptionSpec spec;
-  spec.name = std::move(name);
-  spec.metavar = std::move(metavar);
-  spec.default_text = std::move(fallback);
-  spec.accepted = std::move(accepted);
-  spec.help = std::move(help);
-  spec.example = std::move(example);
-  spec.group = "Configurations";
-  spec.row_option = true;
-  return spec;
-}
 
 const char* definition_name(layers::AdamwDefinition definition) {
   return definition == layers::AdamwDefinition::torch ? "torch" : "course";

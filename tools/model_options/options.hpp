@@ -36,8 +36,4 @@ extern const std::array<Dimension, 5> kDimensions;
 /// "torch" or "course".
 [[nodiscard]] const char* definition_name(layers::AdamwDefinition definition);
 
-/// An option of a row's configuration.
-[[nodiscard]] harness::OptionSpec row_option(std::string name, std::string metavar, std::string fallback,
-                                             std::string accepted, std::string help, std::string example);
-
 }  // namespace warpmeter::model_options

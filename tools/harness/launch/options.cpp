@@ -3,22 +3,12 @@
 #include <string>
 #include <utility>
 
+#include "tools/harness/row_option.hpp"
+
 namespace warpmeter::harness::launch {
 namespace {
 
 using collectives::Backend;
-
-OptionSpec option(std::string name, std::string metavar, std::string fallback, std::string accepted, std::string help,
-                  std::string example) {
-  OptionSpec spec;
-  spec.name = std::move(name);
-  spec.metavar = std::move(metavar);
-  spec.default_text = std::move(fallback);
-  spec.accepted = std::move(accepted);
-  spec.help = std::move(help);
-  spec.example = std::move(example);
-  return spec;
-}
 
 }  // namespace
 
@@ -27,33 +17,37 @@ void add_group_options(OptionTable& table) {
     spec.group = "Ranks";
     table.add(std::move(spec));
   };
-  add(option("--timeout", "SECONDS", "60", "seconds from 0.1 to 86400",
-             "Longest that a collective, or a rank on its way to it, may take. Then the ranks are ended, the row says "
-             "which of them did not come, and the rows before it stay.",
-             "--timeout 10"));
-  add(option("--rendezvous", "HOST:PORT", "", "a host's name or address and a port from 1 to 65535",
-             "Where rank 0 listens for ranks that a launcher has started. Otherwise from MASTER_ADDR and MASTER_PORT, "
-             "or through the MPI library.",
-             "--rendezvous node1:29500"));
-  OptionSpec threads = option("--threads", "N", "", "a whole number from 1 to 64",
-                              "shm: threads of a rank that move data.", "--threads 4");
+  add(value_option(
+      "--timeout", "SECONDS", "60", "seconds from 0.1 to 86400",
+      "Longest that a collective, or a rank on its way to it, may take. Then the ranks are ended, the row says "
+      "which of them did not come, and the rows before it stay.",
+      "--timeout 10"));
+  add(value_option(
+      "--rendezvous", "HOST:PORT", "", "a host's name or address and a port from 1 to 65535",
+      "Where rank 0 listens for ranks that a launcher has started. Otherwise from MASTER_ADDR and MASTER_PORT, "
+      "or through the MPI library.",
+      "--rendezvous node1:29500"));
+  OptionSpec threads = value_option("--threads", "N", "", "a whole number from 1 to 64",
+                                    "shm: threads of a rank that move data.", "--threads 4");
   threads.default_note = "the cores divided by the ranks";
   add(threads);
   OptionSpec blocks =
-      option("--max-blocks", "N", "", "a whole number from 1 to 128",
-             "nccl, p2p, auto: most multiprocessors that a collective takes: what computes beside it has "
-             "the others.",
-             "--max-blocks 8");
+      value_option("--max-blocks", "N", "", "a whole number from 1 to 128",
+                   "nccl, p2p, auto: most multiprocessors that a collective takes: what computes beside it has "
+                   "the others.",
+                   "--max-blocks 8");
   blocks.default_note = "the backend's choice";
   add(blocks);
-  OptionSpec interface = option("--interface", "NAME", "", "a network interface of this host, or an address of it",
-                                "gloo: where the ranks talk.", "--interface eth0");
+  OptionSpec interface =
+      value_option("--interface", "NAME", "", "a network interface of this host, or an address of it",
+                   "gloo: where the ranks talk.", "--interface eth0");
   interface.default_note = "the loopback on one host, else the one that reaches rank 0";
   add(interface);
-  OptionSpec auto_table = option("--auto-table", "FILE", "", "a file as auto writes it",
-                                 "auto: sizes at which it changes between p2p and nccl. Measured and written there if "
-                                 "there is no such file yet.",
-                                 "--auto-table sizes.txt");
+  OptionSpec auto_table =
+      value_option("--auto-table", "FILE", "", "a file as auto writes it",
+                   "auto: sizes at which it changes between p2p and nccl. Measured and written there if "
+                   "there is no such file yet.",
+                   "--auto-table sizes.txt");
   auto_table.default_note = "measured when the ranks start";
   add(auto_table);
 }

@@ -25,37 +25,37 @@ Kernel describe() {
 #endif
 
 #if WM_PRIMER_CPU
+constexpr std::int64_t kTile = 8192;  // numbers that have a maximum and are raised together, 32 KiB of exponentials
+
 void run(const Problem& p, const Arguments& a) {
   by_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
     const std::size_t bytes = 2 * p.rows * p.cols * sizeof(T);
     const bool past_cache = cpu_tools::exceeds_cache(bytes);
     for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
+      alignas(64) float tile[kTile];
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
-        Vec most = broadcast(kLeast), sums{};  // the same maximum in all lanes, a sum in each
-        const auto term = [&](Vec scores) WM_INLINE_LAMBDA { return exp2_not_positive<T>((scores - most) * kLog2e); };
-        const auto raise = [&](Vec scores) WM_INLINE_LAMBDA {
-          if (!any_larger(scores, most)) return;  // rare once the row has begun
-          const Vec raised = broadcast(reduce_max(max(most, scores)));
-          sums = sums * exp2_not_positive<T>((most - raised) * kLog2e);
-          most = raised;
-        };
-        std::int64_t i = 0;
-        for (; i + 4 * kWidth <= p.cols; i += 4 * kWidth) {
-          const Vec scores[4] = {load(x + i), load(x + i + kWidth), load(x + i + 2 * kWidth), load(x + i + 3 * kWidth)};
-          raise(max(max(scores[0], scores[1]), max(scores[2], scores[3])));
-          sums = sums + ((term(scores[0]) + term(scores[1])) + (term(scores[2]) + term(scores[3])));
+        T* const y = a.output<T>(0) + row * p.cols;
+        float most = kLeast, sum = 0.0f;
+        const auto raise = [&](Vec scores) WM_INLINE_LAMBDA { return exp2_not_positive<T>((scores - most) * kLog2e); };
+        for (std::int64_t first = 0; first < p.cols; first += kTile) {
+          const std::int64_t n = p.cols - first < kTile ? p.cols - first : kTile;
+          const float before = most, of_tile = max_row(x + first, n);
+          most = of_tile > most ? of_tile : most;
+          sum *= raise(broadcast(before))[0];
+          sum += sum_row(n, [&](std::int64_t i, std::int64_t count) {
+            const Vec term = raise(load_some(x + first + i, count));
+            count < kWidth ? store_partial(tile + i, term, count) : store(tile + i, term);
+            return lanes_under(count) ? term : Vec{};
+          });
         }
-        for (; i < p.cols; i += kWidth) {
-          const IntVec there = lanes_under(p.cols - i);
-          const Vec scores = there ? load_some(x + i, p.cols - i) : broadcast(kLeast);
-          raise(scores);
-          sums = sums + (there ? term(scores) : Vec{});
-        }
-        const float inverse = 1.0f / reduce_add(sums);
-        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache,
-                  [&](std::int64_t at, std::int64_t count) { return term(load_some(x + at, count)) * inverse; });
+        const float inverse = 1.0f / sum;
+        const std::int64_t last = (p.cols - 1) / kTile * kTile;
+        write_row(y, last, past_cache,
+                  [&](std::int64_t at, std::int64_t count) { return raise(load_some(x + at, count)) * inverse; });
+        write_row(y + last, p.cols - last, past_cache,
+                  [&](std::int64_t at, std::int64_t count) { return load_some(tile + at, count) * inverse; });
       }
     });
   });

@@ -34,15 +34,29 @@ Kernel describe() {
 
 #if WM_PRIMER_CPU
 void run(const Problem& p, const Arguments& a) {
+  constexpr std::int64_t kRows = 4;  // together: w, which comes from the cache as often, is loaded once for them
   by_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
     const T* const w = a.input<T>(1);
-    for_parts(p.rows, 1, static_cast<double>(p.rows * p.cols * sizeof(T)), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const T* const x = a.input<T>(0) + row * p.cols;
-        a.output<T>(0)[row] = from_float<T>(sum_row(p.cols, [&](std::int64_t i, std::int64_t count) {
-          return load_some(x + i, count) * load_some(w + i, count);
-        }));
+    const auto work = static_cast<double>(p.rows * p.cols * sizeof(T));
+    for_parts(p.rows, kRows, work, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; row += kRows) {
+        const std::int64_t rows = end - row < kRows ? end - row : kRows;
+        const T* x[kRows];  // the last row again where there are fewer
+        for (std::int64_t r = 0; r < kRows; ++r) x[r] = a.input<T>(0) + (row + (r < rows ? r : rows - 1)) * p.cols;
+        Vec sums[2][kRows] = {};
+        const auto add = [&](std::int64_t i, std::int64_t count, Vec(&to)[kRows]) WM_INLINE_LAMBDA {
+          const Vec weights = load_some(w + i, count);
+          for (std::int64_t r = 0; r < kRows; ++r) to[r] = fma(load_some(x[r] + i, count), weights, to[r]);
+        };
+        std::int64_t i = 0;
+        for (; i + 2 * kWidth <= p.cols; i += 2 * kWidth) {
+          add(i, kWidth, sums[0]);
+          add(i + kWidth, kWidth, sums[1]);
+        }
+        for (; i < p.cols; i += kWidth) add(i, p.cols - i, sums[0]);
+        for (std::int64_t r = 0; r < rows; ++r)
+          a.output<T>(0)[row + r] = from_float<T>(reduce_add(sums[0][r] + sums[1][r]));
       }
     });
   });

@@ -65,17 +65,6 @@ WM_INLINE Vec exp2_not_positive(Vec x) {
   return bit_cast_vec<Vec>(bit_cast_vec<UintVec>(p) + (bit_cast_vec<UintVec>(shifted) << 23));
 }
 
-/// Whether a lane of a is larger than b's.
-WM_INLINE bool any_larger(Vec a, Vec b) {
-#if defined(WM_ISA_avx512)
-  return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0;
-#elif defined(WM_ISA_avx2)
-  return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)) != 0;
-#else
-  return reduce_max(a - b) > 0;
-#endif
-}
-
 /// Elements that go past the cache at a time: a vector's bytes, which are two vectors of 16 bits.
 template <class T>
 inline constexpr int kStreamed = 4 / static_cast<int>(sizeof(T)) * kWidth;

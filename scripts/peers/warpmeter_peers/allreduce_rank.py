@@ -1,31 +1,23 @@
-"""One rank of pytorch_allreduce: a process that measures what its standard input says and answers on its standard
-output, a JSON object a line. Started by allreduce_case.py."""
+"""One rank of pytorch_allreduce. Started by allreduce_case.py."""
 
-import datetime
-import json
-import os
-import sys
 import time
 
 from . import timing
-from .meeting import Meeting
+from .rank_row import RankRow, main
 from .samples import summarize
+from .torch_row import element_type
 
 PERIOD = 65_521  # prime: no part of a collective falls in step with the inputs
-END, WARM, SAMPLE = 0, 1, 2
 
 
-class Row:
+class Row(RankRow):
     """One configuration on one rank. As tools/allreduce_bench/measurement.cpp."""
 
     def __init__(self, torch, rank, ranks, meeting, order):
-        self.torch, self.rank, self.ranks, self.meeting, self.order = torch, rank, ranks, meeting, order
+        super().__init__(torch, rank, ranks, meeting, order)
         self.dist = torch.distributed
-        self.cuda = order["device"] == "cuda"
-        self.device = f"cuda:{rank}" if self.cuda else "cpu"
-        kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(order["dtype"], torch.float32)
-        self.tensor = torch.empty(order["bytes"] // (2 if order["dtype"] in ("bf16", "fp16") else 4), dtype=kind,
-                                  device=self.device)
+        kind = element_type(torch, order["dtype"])
+        self.tensor = torch.empty(order["bytes"] // kind.itemsize, dtype=kind, device=self.device)
         self.op = {"sum": self.dist.ReduceOp.SUM, "avg": self.dist.ReduceOp.AVG, "max": self.dist.ReduceOp.MAX,
                    "min": self.dist.ReduceOp.MIN}[order["op"]]
         self.skews = []
@@ -68,10 +60,6 @@ class Row:
     def call(self):
         self.dist.all_reduce(self.tensor, op=self.op)
 
-    def synchronize(self):
-        if self.cuda:
-            self.torch.cuda.synchronize()
-
     def timed(self):
         """The slowest rank's time of one call, begun together."""
         if self.cuda and self.order["timer"] == "device":
@@ -99,53 +87,11 @@ class Row:
         self.skews.append((max(arrivals) - min(arrivals)) * 1e-6)
         return max(numbers[0] for numbers in all_ranks)
 
-    def tell(self, command):
-        self.meeting.leave_numbers(float(command))
-        self.meeting.come()
-        self.meeting.come()
-
-    def told(self):
-        self.meeting.come()
-        command = int(self.meeting.numbers(0, 1)[0])
-        self.meeting.come()
-        return command
-
-    # The timer that rank 0's sampler asks.
-    least_warm_up = 1
-    shortest_sample_ns = 0
-
-    def begin_phase(self):
-        pass
-
-    def run(self, _phase):
-        self.tell(WARM)
-        self.call()
-        self.synchronize()
-
-    def sample(self, _phase, _calls):
-        self.tell(SAMPLE)
-        return self.timed()
-
     def measure(self):
         wrong = self.check() if self.order["check"] else None
         if wrong:
             return {"wrong": wrong}
-        if self.rank == 0:
-            timer = _Timer(self)
-            settings = _Settings(self.order)
-            samples = timing.Sampler(timer, settings).measure(timing.Phase(lambda: None))
-            self.tell(END)
-        else:
-            samples = None
-            while True:
-                command = self.told()
-                if command == END:
-                    break
-                if command == WARM:
-                    self.call()
-                    self.synchronize()
-                else:
-                    self.timed()
+        samples = self.together(self.call)
         again = self.check() if self.order["check"] else None
         if self.rank != 0:
             return {"wrong": again}
@@ -156,60 +102,5 @@ class Row:
         return figures
 
 
-class _Timer:
-    def __init__(self, row):
-        self._row, self.least_warm_up, self.shortest_sample_ns = row, row.least_warm_up, row.shortest_sample_ns
-
-    def begin(self):
-        pass
-
-    def run(self, phase):
-        self._row.run(phase)
-
-    def sample(self, phase, calls):
-        return self._row.sample(phase, calls)
-
-
-class _Settings:
-    def __init__(self, order):
-        self.warmup, self.steps, self.max_noise = order["warmup"], order["steps"], order["max_noise"]
-        self.max_time_s, self.cache = order["max_time_s"], "hot"
-        self.duty_cycle = order["duty_cycle"]
-
-
-def main(row=Row):
-    """`row(torch, rank, ranks, meeting, order).measure()` gives the figures."""
-    setup = json.loads(sys.stdin.readline())
-    rank, ranks = setup["rank"], setup["world_size"]
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever libraries print
-    import torch
-    if setup["threads"]:
-        torch.set_num_threads(setup["threads"])
-    if setup["backend"] == "nccl":
-        torch.cuda.set_device(rank)
-    elif setup["interface"]:
-        os.environ["GLOO_SOCKET_IFNAME"] = setup["interface"]
-    torch.distributed.init_process_group(
-        setup["backend"], init_method="file://" + setup["store"], rank=rank, world_size=ranks,
-        timeout=datetime.timedelta(seconds=setup["timeout_s"]))
-    meeting = Meeting(setup["meeting"], rank, ranks, setup["timeout_s"], ranks > len(os.sched_getaffinity(0)))
-    meeting.come()
-    print(json.dumps({"ready": rank}), file=answers, flush=True)
-    for line in sys.stdin:
-        order = json.loads(line)
-        if order.get("quit"):
-            break
-        try:
-            figures = row(torch, rank, ranks, meeting, order).measure()
-        except Exception as error:  # noqa: BLE001 - told to the one who asked
-            print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=answers, flush=True)
-            os._exit(1)  # the other ranks hang in the collective, or will
-        print(json.dumps(figures), file=answers, flush=True)
-        if setup["backend"] == "nccl":
-            torch.cuda.empty_cache()
-    torch.distributed.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    main(Row)

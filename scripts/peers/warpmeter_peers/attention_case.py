@@ -8,26 +8,14 @@ import warnings
 from . import attention_problem
 from .attention_problem import ELEMENT_BYTES, ROW_KEYS
 from .attention_reference import Checker
+from .attention_row import CHECK_WORK, STATISTICS, AttentionRow
 from .attention_torch import SCORES, explained, implementations
 from .ceilings import Ceilings, add_rates
 from .machine import MIB
 from .sweep import Predicted, Tool
 from .tables import Layout
 from .timing import Phase
-
-CHECK_WORK = {True: 1e12, False: 1e10}  # multiply-adds of the reference on a GPU and on the CPU
-
-
-@contextlib.contextmanager
-def precision(torch, dtype):
-    """fp32 products in full, or with operands rounded to tf32."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
+from .torch_row import Memory, element_type, larger, precision, seeded
 
 @contextlib.contextmanager
 def deterministic(torch, wanted):
@@ -44,49 +32,13 @@ def deterministic(torch, wanted):
         settings.fill_uninitialized_memory = before
 
 
-class Memory:
-    """Peaks of PyTorch's caching allocator in MiB over what was held before the row: the flush buffer and cuBLAS's
-    workspaces are in no figure. Nothing on the CPU, where PyTorch does not count."""
-
-    def __init__(self, torch, is_cuda):
-        self._cuda = torch.cuda if is_cuda else None
-        self._before = self._cuda.memory_allocated() if is_cuda else 0
-
-    def reset_peak(self):
-        if self._cuda:
-            self._cuda.reset_peak_memory_stats()
-
-    def peak(self):
-        return (self._cuda.max_memory_allocated() - self._before) / MIB if self._cuda else None
-
-    def current(self):
-        return (self._cuda.memory_allocated() - self._before) / MIB if self._cuda else None
-
-
 def laid_out_as(torch, o, values):
     """The values in the output's own order of dimensions in memory, as the rest of a model gives its gradient: some
     backends would otherwise copy it within the timed backward."""
     return torch.empty_like(o, requires_grad=False).copy_(values)
 
 
-def larger(a, b):
-    return b if a is None else a if b is None else max(a, b)
-
-
-class AttentionCase:
-    def __init__(self, configuration):
-        self._configuration = configuration
-        self._implementation = implementations()[configuration.impl]
-
-    def configuration(self):
-        return self._configuration.fields()
-
-    def option_values(self):
-        return self._configuration.option_values()
-
-    def unsupported(self, settings):
-        return self._implementation.unsupported(self._configuration.problem, settings.is_cuda)
-
+class AttentionCase(AttentionRow):
     def predict(self):
         """Least bytes: what the formula's operations hold at once, or operands and results alone."""
         p, c = self._configuration.problem, self._configuration
@@ -131,7 +83,7 @@ class _Run:
         c, torch, figures = self._configuration, self._torch, self._figures
         self._warm_ceilings()
         self._memory = Memory(torch, self._settings.is_cuda)
-        generator = self._generator()
+        generator = seeded(self._torch, self._settings)  # the same values for every implementation
         q, k, v = self._operands(generator)
         call = self._implementation.make(torch, self._problem, self._settings.device)
         checker = None
@@ -195,16 +147,10 @@ class _Run:
                       self._problem.backward_bytes)
         figures["bwd_peak_mem_mib"] = larger(peaks[0], self._memory.peak())
 
-    def _generator(self):
-        """Of the same values for every implementation of a problem."""
-        generator = self._torch.Generator(device=self._settings.device)
-        generator.manual_seed(self._settings.seed)
-        return generator
-
     def _normal(self, generator, heads, rows):
         torch, p = self._torch, self._problem
-        kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(p.dtype, torch.float32)
-        return torch.randn(p.batch, heads, rows, p.head_dim, device=self._settings.device, generator=generator).to(kind)
+        values = torch.randn(p.batch, heads, rows, p.head_dim, device=self._settings.device, generator=generator)
+        return values.to(element_type(torch, p.dtype))
 
     def _operands(self, generator):
         p = self._problem
@@ -278,8 +224,7 @@ class AttentionTool(Tool):
         wide = ["batch", "num_heads", "num_kv_heads", "head_dim", "kv_len", "causal", "deterministic", "pass"]
         for phase, kernel in (("fwd", "kernel"), ("bwd", "bwd_kernel")):
             wide.append(kernel)
-            wide += [phase + figure for figure in ("_mean_ms", "_min_ms", "_p95_ms", "_p99_ms", "_stdev_ms", "_noise",
-                                                   "_n", "_stop", "_tflops", "_gbps", "_bound", "_bound_share",
+            wide += [phase + figure for figure in (*STATISTICS, "_tflops", "_gbps", "_bound", "_bound_share",
                                                    "_compile_s")]
         self.layout = Layout(
             ["impl", "dtype"],

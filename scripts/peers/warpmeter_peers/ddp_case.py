@@ -1,11 +1,11 @@
 """Rows of data-parallel training in PyTorch: ranks started here, one process each. As e2e_bench --data-parallel."""
 
 from . import e2e_problem
-from .allreduce_case import BACKENDS, GroupLost, Groups, exact_size, parse_sizes
 from .e2e_problem import ROW_KEYS
-from .grammar import GrammarError
 from .machine import MIB
 from .options import Option
+from .rank_case import (BACKENDS, RankCase, backend_option, backends_of, exact_size, groups_of, rank_options, sizes_of,
+                        world_size_option)
 from .sweep import Predicted, Tool
 from .tables import Layout
 
@@ -14,10 +14,10 @@ BUCKETED = ("ddp", "bucketed")
 DEFAULT_BUCKET = 25 * 2**20
 
 
-class DdpCase:
+class DdpCase(RankCase):
     def __init__(self, configuration, backend, world_size, strategy, bucket, groups):
-        self._model, self.backend, self.world_size = configuration, backend, world_size
-        self.strategy, self.bucket, self._groups = strategy, bucket, groups
+        super().__init__(backend, world_size, groups)
+        self._model, self.strategy, self.bucket = configuration, strategy, bucket
 
     def configuration(self):
         return {**self._model.fields(), "backend": self.backend, "world_size": self.world_size,
@@ -29,8 +29,8 @@ class DdpCase:
                 "--mode": ""}
 
     def unsupported(self, settings):
-        if BACKENDS[self.backend] == "cuda" and not settings.is_cuda:
-            return "nccl works on GPUs, and --device is cpu"
+        if reason := super().unsupported(settings):
+            return reason
         if BACKENDS[self.backend] == "cpu" and settings.is_cuda:
             return "gloo works on the CPU here, and --device is cuda"
         if self._model.precision == "tf32" and not settings.is_cuda:
@@ -45,25 +45,14 @@ class DdpCase:
                          {"parameters": m.parameters, "predicted_rank_peak_mem_mib": peak / MIB})
 
     def run(self, session, row):
-        settings, c = session.settings, self._model
+        c = self._model
         bucket = f" ({exact_size(self.bucket)})" if self.bucket else ""
-        try:
-            group = self._groups.get(self.backend, self.world_size)
-            answers = group.measure({
-                "what": f"{self.strategy}{bucket} over {self.world_size} ranks of {self.backend}",
-                "device": BACKENDS[self.backend], "precision": c.precision, "structure": c.structure,
-                "attention": c.attention, "batch": c.batch, "context": c.context, "model": vars(c.model),
-                "strategy": self.strategy, "bucket_bytes": self.bucket,
-                "seed": settings.seed, "check": settings.check, "timer": settings.timer, "warmup": settings.warmup,
-                "steps": settings.steps, "max_noise": settings.max_noise, "max_time_s": settings.max_time_s,
-                "duty_cycle": settings.duty_cycle}, session.interrupted)
-        except GroupLost as error:
-            self._groups.close()
-            row.end("crashed" if "killed" in str(error) else "error", str(error))
-            return
+        answers = self.answers(session, row,
+                               f"{self.strategy}{bucket} over {self.world_size} ranks of {self.backend}",
+                               {"precision": c.precision, "structure": c.structure, "attention": c.attention,
+                                "batch": c.batch, "context": c.context, "model": vars(c.model),
+                                "strategy": self.strategy, "bucket_bytes": self.bucket})
         if answers is None:
-            self._groups.close()
-            row.end("interrupted", "Ctrl-C")
             return
         figures = answers[0]
         if len({answer["weights"] for answer in answers}) != 1:
@@ -103,29 +92,18 @@ class DdpTool(Tool):
             Option("--data-parallel", "ddp is torch.nn.parallel.DistributedDataParallel with gradients as views of "
                    "buckets; the others are made by hand, their buckets by flattening.", "NAMES", "all",
                    ", ".join(STRATEGIES) + ", or all", rows, row_option=True),
-            Option("--backend", "PyTorch's backends.", "NAMES", "", ", ".join(BACKENDS) + ", or all", rows,
-                   row_option=True, default_note="gloo on the CPU, nccl on GPUs"),
-            Option("--world-size", "Ranks, started on this host. --batch is a rank's.", "LIST", "2",
-                   "whole numbers from 1 to 64, lists and ranges", rows, row_option=True),
+            backend_option(rows), world_size_option(rows, " --batch is a rank's."),
             Option("--bucket-size", "ddp and bucketed: DDP's cap, and most bytes of a bucket made by hand.", "LIST", "",
                    "sizes such as 1MiB,25MiB", rows, row_option=True, default_note="25MiB"),
-            Option("--timeout", "Longest that the ranks wait for each other.", "SECONDS", "60",
-                   "seconds from 1 to 86400", "Ranks"),
-            Option("--interface", "gloo: a network interface.", "NAME", "", "the name of an interface", "Ranks",
-                   default_note="PyTorch's choice"))
+            *rank_options())
         table.examples = ["pytorch_ddp --device cpu --size tiny --world-size 2,4 -o pytorch.json",
                           "pytorch_ddp --size xl --precision bf16 --context 1024 --structure pytorch_compiled_blocks "
                           "--attention sdpa --bucket-size 1MiB,10MiB,25MiB,100MiB"]
 
     def cases(self, table, settings):
-        backends = table.words("--backend", list(BACKENDS), True) if table.text("--backend") else [
-            "nccl" if settings.is_cuda else "gloo"]
-        try:
-            buckets = parse_sizes(table.text("--bucket-size")) if table.has("--bucket-size") else [DEFAULT_BUCKET]
-        except GrammarError as problem:
-            raise table.error("--bucket-size", str(problem)) from None
-        self._groups = Groups({"threads": settings.threads, "timeout_s": table.number("--timeout", 1, 86_400),
-                               "interface": table.text("--interface")}, "ddp_rank")
+        backends = backends_of(table, settings)
+        buckets = sizes_of(table, "--bucket-size") if table.has("--bucket-size") else [DEFAULT_BUCKET]
+        self._groups = groups_of(table, settings, "ddp_rank")
         models = e2e_problem.expand(table, settings)
         return [DdpCase(model, backend, world, strategy, bucket, self._groups)
                 for model in models for backend in backends for world in table.integers("--world-size", 1, 64)

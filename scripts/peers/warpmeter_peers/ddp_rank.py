@@ -6,10 +6,10 @@ import time
 import warnings
 
 from . import e2e_model, timing
-from .allreduce_rank import END, SAMPLE, WARM, _Settings, _Timer, main
-from .attention_case import precision
 from .machine import MIB
+from .rank_row import RankRow, main
 from .samples import summarize
+from .torch_row import precision
 
 MAX_NORM, LEARNING_RATE = 1.0, 1e-3
 
@@ -91,29 +91,8 @@ class Averager:
         return [self.torch.zeros(sum(p.numel() for p in bucket), device=device) for bucket in self.buckets]
 
 
-class DdpRow:
+class DdpRow(RankRow):
     """One configuration on one rank."""
-
-    least_warm_up = 1
-    shortest_sample_ns = 0
-
-    def __init__(self, torch, rank, ranks, meeting, order):
-        self.torch, self.rank, self.ranks, self.meeting, self.order = torch, rank, ranks, meeting, order
-        self.cuda = order["device"] == "cuda"
-        self.device = f"cuda:{rank}" if self.cuda else "cpu"
-
-    # Together with the others.
-
-    def tell(self, command):
-        self.meeting.leave_numbers(float(command))
-        self.meeting.come()
-        self.meeting.come()
-
-    def told(self):
-        self.meeting.come()
-        command = int(self.meeting.numbers(0, 1)[0])
-        self.meeting.come()
-        return command
 
     def largest(self, number):
         self.meeting.leave_numbers(float(number))
@@ -121,10 +100,6 @@ class DdpRow:
         most = max(self.meeting.numbers(r, 1)[0] for r in range(self.ranks))
         self.meeting.come()
         return most
-
-    def synchronize(self):
-        if self.cuda:
-            self.torch.cuda.synchronize()
 
     def timed(self):
         self.meeting.come()
@@ -141,29 +116,6 @@ class DdpRow:
             self.synchronize()
             mine = (time.perf_counter_ns() - begin) * 1e-6
         return self.largest(mine)
-
-    def run(self, _phase):
-        self.tell(WARM)
-        self._once()
-
-    def sample(self, _phase, _calls):
-        self.tell(SAMPLE)
-        return self.timed()
-
-    def _once(self):
-        self._work()
-        self.synchronize()
-
-    def together(self, work):
-        """Samples on rank 0, None on the others."""
-        self._work = work
-        if self.rank == 0:
-            samples = timing.Sampler(_Timer(self), _Settings(self.order)).measure(timing.Phase(lambda: None))
-            self.tell(END)
-            return samples
-        while (command := self.told()) != END:
-            self._once() if command == WARM else self.timed()
-        return None
 
     # What is trained.
 

@@ -6,12 +6,12 @@ import time
 import warnings
 
 from . import e2e_model, e2e_problem
-from .attention_case import Memory, larger, precision
 from .e2e_problem import ROW_KEYS
 from .machine import MIB
 from .sweep import Predicted, Tool
 from .tables import Layout
 from .timing import Phase
+from .torch_row import Memory, larger, precision
 
 MAX_NORM, LEARNING_RATE = 1.0, 1e-3
 

@@ -6,13 +6,13 @@ import time
 import warnings
 
 from . import primer_problem, primer_torch
-from .attention_case import Memory, precision
 from .ceilings import Ceilings, add_rates
 from .machine import MIB
 from .primer_problem import INT32, KERNELS, POSITIVE, ROW_KEYS
 from .sweep import Predicted, Tool
 from .tables import Layout
 from .timing import Phase
+from .torch_row import Memory, precision
 
 
 def torch_type(torch, dtype):

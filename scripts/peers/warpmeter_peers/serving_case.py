@@ -6,9 +6,9 @@ import math
 import warnings
 
 from . import serving_problem
-from .attention_case import CHECK_WORK, Memory, precision
 from .attention_problem import ELEMENT_BYTES
 from .attention_reference import UNIT_ROUNDOFF, Checker
+from .attention_row import CHECK_WORK, STATISTICS, AttentionRow
 from .attention_torch import SCORES, explained, implementations
 from .ceilings import Ceilings, add_rates
 from .machine import MIB
@@ -16,28 +16,10 @@ from .serving_problem import ROW_KEYS
 from .sweep import Predicted, Tool, is_out_of_memory
 from .tables import Layout
 from .timing import Phase
-
-_STATISTICS = ("_mean_ms", "_min_ms", "_p95_ms", "_p99_ms", "_stdev_ms", "_noise", "_n", "_stop")
-
-
-def _kind(torch, dtype):
-    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(dtype, torch.float32)
+from .torch_row import Memory, element_type, precision, seeded
 
 
-class _Case:
-    def __init__(self, configuration):
-        self._configuration = configuration
-        self._implementation = implementations()[configuration.impl]
-
-    def configuration(self):
-        return self._configuration.fields()
-
-    def option_values(self):
-        return self._configuration.option_values()
-
-    def unsupported(self, settings):
-        return self._implementation.unsupported(self._configuration.problem, settings.is_cuda)
-
+class _Case(AttentionRow):
     def run(self, session, row):
         torch, p = session.torch, self._configuration.problem
         if session.ceilings is None:
@@ -58,12 +40,7 @@ class _Case:
             values = (torch.rand(shape, device=settings.device, generator=generator) * 2 - 1) * value_range
         else:
             values = torch.randn(shape, device=settings.device, generator=generator) * scale
-        return values.to(_kind(torch, self._configuration.problem.dtype))
-
-    def _generator(self, torch, settings):
-        generator = torch.Generator(device=settings.device)
-        generator.manual_seed(settings.seed)
-        return generator
+        return values.to(element_type(torch, self._configuration.problem.dtype))
 
 
 class DecodeCase(_Case):
@@ -79,7 +56,7 @@ class DecodeCase(_Case):
         torch, settings, c = session.torch, session.settings, self._configuration
         p, figures = c.problem, row.figures
         memory = Memory(torch, settings.is_cuda)
-        generator = self._generator(torch, settings)
+        generator = seeded(torch, settings)
         q, k, v = (self._values(torch, settings, generator, (p.batch, heads, rows, p.head_dim), c.value_range)
                    for heads, rows in ((p.num_heads, p.seq_len), *2 * ((p.num_kv_heads, p.kv_len),)))
         call = self._implementation.make(torch, p, settings.device)
@@ -130,7 +107,7 @@ class PrefillCase(_Case):
         torch, settings, c = session.torch, session.settings, self._configuration
         p, figures, dtype = c.problem, row.figures, c.problem.dtype
         memory = Memory(torch, settings.is_cuda)
-        generator = self._generator(torch, settings)
+        generator = seeded(torch, settings)
         width, kv_width = p.num_heads * p.head_dim, p.num_kv_heads * p.head_dim
         weights = x = None
         if c.projections:
@@ -149,10 +126,10 @@ class PrefillCase(_Case):
             """A function that works the prompt through and gives its outputs; keys and values go to a cache."""
             linear = torch.nn.functional.linear
             calls = [self._implementation.make(torch, c.problem_of(*chunk), settings.device) for chunk in chunks]
-            cache = [torch.zeros(p.batch, p.num_kv_heads, p.seq_len, p.head_dim, dtype=_kind(torch, dtype),
+            cache = [torch.zeros(p.batch, p.num_kv_heads, p.seq_len, p.head_dim, dtype=element_type(torch, dtype),
                                  device=settings.device) for _ in range(2)]
             shape = (p.batch, p.seq_len, width) if c.projections else (p.batch, p.num_heads, p.seq_len, p.head_dim)
-            out = torch.empty(shape, dtype=_kind(torch, dtype), device=settings.device)
+            out = torch.empty(shape, dtype=element_type(torch, dtype), device=settings.device)
 
             def prefill():
                 for (first, tokens), call in zip(chunks, calls):
@@ -219,11 +196,11 @@ class PrefillCase(_Case):
 
 def _layouts():
     decode_wide = ["batch", "num_heads", "num_kv_heads", "d_model", "head_dim", "tokens", "kernel", "value_range",
-                   "nan_count", "inf_count", *("decode" + figure for figure in _STATISTICS), "decode_tflops",
+                   "nan_count", "inf_count", *("decode" + figure for figure in STATISTICS), "decode_tflops",
                    "decode_bound", "decode_bound_share", "decode_peak_mem_mib", "check"]
     prefill_wide = ["batch", "num_heads", "num_kv_heads", "d_model", "head_dim", "projections", "kernel", "oneshot"]
     for phase in ("oneshot", "chunked"):
-        prefill_wide += [phase + figure for figure in (*_STATISTICS, "_gbps", "_bound", "_bound_share")]
+        prefill_wide += [phase + figure for figure in (*STATISTICS, "_gbps", "_bound", "_bound_share")]
     return {
         "decode": Layout(["impl", "dtype"], ["kv_len", "decode_ms", "tokens_per_s", "decode_gbps", "max_rel_error",
                                              "status"], decode_wide),

@@ -12,7 +12,7 @@ import time
 import unittest
 
 from common import PEERS, has_schema_python, run, schema_problems, strict
-from warpmeter_peers import allreduce_case
+from warpmeter_peers import rank_case
 from warpmeter_peers.grammar import GrammarError
 from warpmeter_peers.meeting import Late, Meeting
 
@@ -32,14 +32,14 @@ def peer(*arguments, **keywords):
 
 class Sizes(unittest.TestCase):
     def test_lists_and_ranges(self):
-        self.assertEqual(allreduce_case.parse_sizes("8:1KiB:x4,1MiB,8"), [8, 32, 128, 512, 2**20])
-        self.assertEqual(allreduce_case.parse_sizes("1KiB:2KiB:+512"), [1024, 1536, 2048])
+        self.assertEqual(rank_case.parse_sizes("8:1KiB:x4,1MiB,8"), [8, 32, 128, 512, 2**20])
+        self.assertEqual(rank_case.parse_sizes("1KiB:2KiB:+512"), [1024, 1536, 2048])
         for text in ("", "x", "1KiB:2KiB", "1KiB:2KiB:3", "1KiB:2KiB:x1"):
             with self.assertRaises(GrammarError, msg=text):
-                allreduce_case.parse_sizes(text)
+                rank_case.parse_sizes(text)
 
     def test_texts(self):
-        self.assertEqual([allreduce_case.exact_size(size) for size in (8, 1024, 1536 * 1024, 10 * 2**20, 2**30)],
+        self.assertEqual([rank_case.exact_size(size) for size in (8, 1024, 1536 * 1024, 10 * 2**20, 2**30)],
                          ["8B", "1KiB", "1536KiB", "10MiB", "1GiB"])
 
     def test_bad_usage(self):

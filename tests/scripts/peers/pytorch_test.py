@@ -218,7 +218,8 @@ class Refusals(unittest.TestCase):
         self.assertFalse(gradient.requires_grad)
 
     def test_settings_of_torch_are_given_back(self):
-        from warpmeter_peers.attention_case import deterministic, precision
+        from warpmeter_peers.attention_case import deterministic
+        from warpmeter_peers.torch_row import precision
 
         with contextlib.suppress(KeyError), precision(torch, "tf32"), deterministic(torch, True):
             self.assertEqual(torch.get_float32_matmul_precision(), "high")

@@ -6,7 +6,7 @@ import types
 import unittest
 
 from common import ATTN_BENCH, run, strict
-from warpmeter_peers import attention_case, attention_problem, ceilings, samples, timing
+from warpmeter_peers import attention_case, attention_problem, ceilings, samples, timing, torch_row
 from warpmeter_peers.samples import StoppingRule, percentile, summarize
 from warpmeter_peers.timing import CudaEventTimer, Interrupted, Phase, Sampler, SteadyTimer
 
@@ -307,7 +307,7 @@ class Figures(unittest.TestCase):
         cuda = types.SimpleNamespace(memory_allocated=lambda: counts["now"],
                                      max_memory_allocated=lambda: counts["peak"],
                                      reset_peak_memory_stats=lambda: counts.update(peak=counts["now"]))
-        memory = attention_case.Memory(types.SimpleNamespace(cuda=cuda), True)
+        memory = torch_row.Memory(types.SimpleNamespace(cuda=cuda), True)
         allocate(30 << 20)
         allocate(-20 << 20)
         self.assertEqual((memory.current(), memory.peak()), (10.0, 30.0))
@@ -316,10 +316,10 @@ class Figures(unittest.TestCase):
         self.assertEqual(memory.peak(), 15.0)
 
     def test_the_cpu_has_no_memory_figures(self):
-        memory = attention_case.Memory(None, False)
+        memory = torch_row.Memory(None, False)
         memory.reset_peak()
         self.assertEqual((memory.current(), memory.peak()), (None, None))
-        self.assertEqual([attention_case.larger(*pair) for pair in ((None, 1), (2, None), (1, 2), (None, None))],
+        self.assertEqual([torch_row.larger(*pair) for pair in ((None, 1), (2, None), (1, 2), (None, None))],
                          [1, 2, 2, None])
 
     def test_rates_and_bounds(self):

@@ -43,6 +43,12 @@ std::string invalid_reason(const DecodeProblem& problem, const KvView& view) {
   return "";
 }
 
+std::optional<std::string> unsupported(DeviceKind device, const DecodeOptions& options) {
+  if (device == DeviceKind::cpu || options.block % kCudaWarpKeys == 0) return std::nullopt;
+  return "block must be a multiple of " + std::to_string(kCudaWarpKeys) + " on CUDA, not " +
+         std::to_string(options.block);
+}
+
 DecodePlan plan_decode(Device device, const DecodeProblem& problem, const KvView& view, const DecodeOptions& options) {
   if (const std::string reason = invalid_reason(problem, view); !reason.empty()) {
     throw KvCacheError("decode: " + reason);
@@ -56,6 +62,7 @@ DecodePlan plan_decode(Device device, const DecodeProblem& problem, const KvView
   if (options.merge == Merge::sequential && options.splits > 1) {
     throw std::invalid_argument("the sequential form is one stream, not " + std::to_string(options.splits) + " splits");
   }
+  if (const auto reason = unsupported(device.kind, options)) throw std::invalid_argument(*reason);
   if (device.is_cpu()) return detail::plan_decode_cpu(problem, view, options);
 #if WARPMETER_CUDA_DECODE
   return detail::plan_decode_cuda(device, problem, view, options);

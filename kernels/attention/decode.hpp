@@ -38,8 +38,12 @@ inline constexpr std::array<std::string_view, 2> kDealNames = {"contiguous", "ro
   return kDealNames[static_cast<std::size_t>(deal)];
 }
 
-/// On CUDA a block is a multiple of 16, and the two-pass form has a stream of its own for every block (of 1024 keys
-/// unless told otherwise), whatever `splits` says; blocks are larger where there would be more than 8192 of them.
+/// Keys that a warp scores at once on CUDA.
+inline constexpr std::int64_t kCudaWarpKeys = 16;
+
+/// On CUDA a block is a multiple of kCudaWarpKeys, and the two-pass form has a stream of its own for every block (of
+/// 1024 keys unless told otherwise), whatever `splits` says; blocks are larger where there would be more than 8192 of
+/// them.
 struct DecodeOptions {
   std::int64_t splits = 0;  ///< parallel streams a (sequence, key/value head); 0: chosen from the device and the work
   std::int64_t block = 0;   ///< keys scored at once, 16 to 4096; 0: chosen
@@ -66,8 +70,11 @@ struct DecodePlan {
 /// sequence that is empty ("sequence 2 is empty: prefill it first") or shorter than its query tokens.
 [[nodiscard]] std::string invalid_reason(const DecodeProblem& problem, const KvView& view);
 
-/// Throws KvCacheError with invalid_reason(), std::invalid_argument for options that contradict each other or are out
-/// of range (a sequential merge of several splits).
+/// Why these options, each in its range, cannot be had on devices of this kind; nullopt when they can.
+[[nodiscard]] std::optional<std::string> unsupported(DeviceKind device, const DecodeOptions& options);
+
+/// Throws KvCacheError with invalid_reason(), std::invalid_argument for options that contradict each other (a
+/// sequential merge of several splits), are out of range or unsupported().
 [[nodiscard]] DecodePlan plan_decode(Device device, const DecodeProblem& problem, const KvView& view,
                                      const DecodeOptions& options = {});
 

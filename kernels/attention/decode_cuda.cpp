@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <stdexcept>
 
 #include "kernels/attention/cuda/decode/params.hpp"
 #include "kernels/attention/detail/decode_backend.hpp"
@@ -138,14 +137,13 @@ Join choose_join(const Params& p, const cuda_decode::Residency& r, std::int64_t 
   return Join::kernel;
 }
 
+static_assert(kCudaWarpKeys == cuda_decode::kWarpKeys);
+
 }  // namespace
 
 DecodePlan plan_decode_cuda(Device device, const DecodeProblem& problem, const KvView& view,
                             const DecodeOptions& options) {
   constexpr std::int64_t kBlock = 64, kTwoPassBlock = 1024;
-  if (options.block % cuda_decode::kWarpKeys != 0) {
-    throw std::invalid_argument("block must be a multiple of 16 on CUDA, not " + std::to_string(options.block));
-  }
   DecodePlan plan;
   plan.merge = options.merge;
   plan.deal = options.deal;

@@ -79,11 +79,25 @@ double KvView::bytes() const {
          static_cast<double>(size_of(dtype));
 }
 
+std::optional<std::string> unsupported(DeviceKind device, const KvCacheConfig& config) {
+  if (device == DeviceKind::cpu) return std::nullopt;
+#if WARPMETER_CUDA_DECODE
+  constexpr std::int64_t kMost = 65535;
+  const auto too_many = [&](std::int64_t count, const char* what) {
+    return std::to_string(count) + " " + what + " are more than the " + std::to_string(kMost) + " of a grid on CUDA";
+  };
+  if (config.sequences > kMost) return too_many(config.sequences, "sequences");
+  if (config.num_kv_heads > kMost) return too_many(config.num_kv_heads, "key/value heads");
+  return std::nullopt;
+#else
+  static_cast<void>(config);
+  return "a KV cache is not in this build for CUDA";
+#endif
+}
+
 KvCache::KvCache(const Context& context, const KvCacheConfig& config) : config_(config) {
   if (const std::string reason = invalid_reason(config); !reason.empty()) throw KvCacheError("KV cache: " + reason);
-#if !WARPMETER_CUDA_DECODE
-  if (context.device().is_cuda()) throw KvCacheError("KV cache: this build has none on CUDA devices");
-#endif
+  if (const auto reason = unsupported(context.device().kind, config)) throw KvCacheError("KV cache: " + *reason);
   pages_a_sequence_ = pages_a_sequence(config);
   const std::int64_t pool = pages_in_pool(config);
   k_ = Tensor(context, {pool, config.num_kv_heads, rows_a_page(config), config.head_dim}, config.dtype);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -31,6 +32,9 @@ struct KvCacheConfig {
 
 /// "" when a cache of it can be made, else what is wrong with which field.
 [[nodiscard]] std::string invalid_reason(const KvCacheConfig& config);
+/// Why such a cache, valid in itself, cannot be on devices of this kind; nullopt when it can. On CUDA sequences and
+/// key/value heads are two dimensions of a grid, at most 65535 each.
+[[nodiscard]] std::optional<std::string> unsupported(DeviceKind device, const KvCacheConfig& config);
 
 /// Keys and values of several sequences as kernels read them; borrowed from a KvCache, valid until that changes.
 ///
@@ -69,7 +73,7 @@ struct KvView {
 /// nothing.
 class KvCache {
  public:
-  /// Throws KvCacheError for an invalid config, OutOfMemory.
+  /// Throws KvCacheError for an invalid or unsupported config, OutOfMemory.
   KvCache(const Context& context, const KvCacheConfig& config);
   KvCache(KvCache&&) noexcept = default;
   KvCache& operator=(KvCache&&) noexcept = default;

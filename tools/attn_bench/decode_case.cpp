@@ -165,6 +165,8 @@ std::optional<std::string> DecodeCase::unsupported() const {
     return implementation_->unsupported(c.attention_problem(), Pass::forward);
   }
   if (device_.is_cuda() && !attention::decodes_on_cuda()) return c.impl + " is not in this build for CUDA";
+  if (auto reason = attention::unsupported(device_.kind, c.cache())) return reason;
+  if (auto reason = attention::unsupported(device_.kind, c.options)) return reason;
   const PlannedView planned(c);
   if (std::string reason = invalid_reason(c.decode_problem(), planned.view); !reason.empty()) return reason;
   return std::nullopt;

@@ -217,8 +217,10 @@ std::optional<std::string> MixedCase::unsupported() const {
   if (implementation_ == nullptr) {
     return c.impl + " is not in this build for " + (device_.is_cpu() ? "the CPU" : "CUDA");
   }
-  if (device_.is_cuda() && !attention::decodes_on_cuda()) return "a KV cache is not in this build for CUDA";
   if (c.dtype == DType::tf32) return "a KV cache holds fp32, bf16 or fp16";
+  for (const attention::KvCacheConfig& cache : {c.decode_cache(), c.prompt_cache()}) {
+    if (auto reason = attention::unsupported(device_.kind, cache)) return reason;
+  }
   if (!c.flash() && c.page_size != 0) return c.impl + " decodes from contiguous memory only";
   if (auto reason = implementation_->unsupported(c.prompt_problem(), Pass::forward)) return reason;
   return c.flash() ? std::nullopt : implementation_->unsupported(c.decode_problem(), Pass::forward);

@@ -211,8 +211,8 @@ std::optional<std::string> PrefillCase::unsupported() const {
   if (implementation_ == nullptr) {
     return c.impl + " is not in this build for " + (device_.is_cpu() ? "the CPU" : "CUDA");
   }
-  if (device_.is_cuda() && !attention::decodes_on_cuda()) return "a KV cache is not in this build for CUDA";
   if (c.dtype == DType::tf32) return "a KV cache holds fp32, bf16 or fp16";
+  if (auto reason = attention::unsupported(device_.kind, c.cache())) return reason;
   return implementation_->unsupported(c.problem(), Pass::forward);
 }
 

@@ -266,6 +266,18 @@ TEST(Decode, PlansKeepThreadsBusyWithoutSplittingMoreThanNeeded) {
 }
 
 // A merge on CUDA has room for so many partial results; more would be a launch that is refused.
+TEST(Decode, ABlockThatCudaCannotDealIsUnsupportedThereAlone) {
+  DecodeOptions options;
+  EXPECT_FALSE(unsupported(DeviceKind::cuda, options));
+  for (const std::int64_t block : {16, 64, 4096}) {
+    options.block = block;
+    EXPECT_FALSE(unsupported(DeviceKind::cuda, options)) << block;
+  }
+  options.block = 100;
+  EXPECT_FALSE(unsupported(DeviceKind::cpu, options));
+  EXPECT_EQ(unsupported(DeviceKind::cuda, options).value_or(""), "block must be a multiple of 16 on CUDA, not 100");
+}
+
 TEST(Decode, TheTwoPassFormOnCudaKeepsNoMoreBlocksThanCanBeMerged) {
   EXPECT_EQ(detail::two_pass_block(1, 1024), 1024);
   EXPECT_EQ(detail::two_pass_block(8192 * 16, 16), 16);

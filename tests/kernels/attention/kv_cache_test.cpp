@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/attention/decode.hpp"
 #include "tests/kernels/attention/serving_reference.hpp"
 
 namespace warpmeter::attention {
@@ -135,6 +136,20 @@ TEST(KvCache, InvalidConfigsSayWhichField) {
   }
   EXPECT_NE(reason({1, 1, 64, 128, DType::fp32, 0, 4}).find("contiguous"), std::string::npos);
   EXPECT_THROW(KvCache(cpu.context, {1, 1, 64, 128, DType::fp32, 17}), KvCacheError);
+}
+
+TEST(KvCache, WhatADeviceHasNoRoomForInItsGridIsUnsupported) {
+  const auto reason = [](DeviceKind device, std::int64_t sequences, std::int64_t heads) {
+    return unsupported(device, {sequences, heads, 64, 128}).value_or("");
+  };
+  EXPECT_EQ(reason(DeviceKind::cpu, 65536, 65536), "");
+  if (!decodes_on_cuda()) {
+    EXPECT_NE(reason(DeviceKind::cuda, 1, 1).find("not in this build"), std::string::npos);
+    return;
+  }
+  EXPECT_EQ(reason(DeviceKind::cuda, 65535, 65535), "");
+  EXPECT_NE(reason(DeviceKind::cuda, 65536, 1).find("65536 sequences"), std::string::npos);
+  EXPECT_NE(reason(DeviceKind::cuda, 1, 65536).find("65536 key/value heads"), std::string::npos);
 }
 
 TEST(KvCache, TakesTheBytesThatItSays) {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "kernels/attention/detail/flash_kernels.hpp"
-#include "kernels/attention/detail/simd.hpp"
+#include "kernels/runtime/isa_math.hpp"
 
 /// Register-blocked products and packing for the CPU flash attention; included only by files that
 /// warpmeter_isa_variants() compiles. All matrices are fp32.
@@ -12,6 +12,8 @@
 /// vectors of a row of B and broadcasts one element of A for each row. A is read with either index contiguous, so P^T
 /// and dS^T need no transposing; B's rows are contiguous.
 namespace warpmeter::attention::WM_ISA {
+
+using namespace vec::WM_ISA;  // NOLINT: vectors, which all kernels around flash are written in
 
 using Index = std::int64_t;
 using flash_detail::Element;

@@ -1,40 +1,15 @@
-// Compiled once an instruction set (simd.hpp says what that forbids).
+// Compiled once an instruction set (isa_vec.hpp says what that forbids).
 #include "kernels/attention/detail/row_ops.hpp"
-#include "kernels/attention/detail/simd.hpp"
+#include "kernels/runtime/isa_rows.hpp"
 
 namespace warpmeter::attention::detail::WM_ISA {
 
 namespace {
 
-using namespace warpmeter::attention::WM_ISA;
+using namespace warpmeter::vec::WM_ISA;
 using Index = std::int64_t;
 
 constexpr float kInfinity = __builtin_inff();
-
-/// Calls body(offset, lanes) over a row; lanes is kWidth but for a last partial vector.
-template <class Body>
-WM_INLINE void for_vectors(Index count, Body body) {
-  Index i = 0;
-  for (; i + kWidth <= count; i += kWidth) body(i, Index{kWidth});
-  if (i < count) body(i, count - i);
-}
-
-template <class T>
-WM_INLINE Vec load_lanes(const T* p, Index lanes) {
-  return lanes == kWidth ? load(p) : load_partial(p, lanes);
-}
-template <class T>
-WM_INLINE void store_lanes(T* p, Vec v, Index lanes) {
-  if (lanes == kWidth) {
-    store(p, v);
-  } else {
-    store_partial(p, v, lanes);
-  }
-}
-/// `v` in the first `lanes` lanes, `other` in the rest.
-WM_INLINE Vec keep_lanes(Vec v, Index lanes, float other) {
-  return lane_index() < broadcast_int(static_cast<std::int32_t>(lanes)) ? v : broadcast(other);
-}
 
 /// Four partial results side by side hide the latency of one after the other.
 template <class Step>

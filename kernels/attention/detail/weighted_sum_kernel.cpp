@@ -1,12 +1,12 @@
-// Compiled once an instruction set (simd.hpp says what that forbids).
-#include "kernels/attention/detail/simd.hpp"
+// Compiled once an instruction set (isa_vec.hpp says what that forbids).
 #include "kernels/attention/detail/weighted_sum.hpp"
+#include "kernels/runtime/isa_vec.hpp"
 
 namespace warpmeter::attention::detail::WM_ISA {
 
 namespace {
 
-constexpr std::int64_t kDoubles = warpmeter::attention::WM_ISA::kWidth / 2;
+constexpr std::int64_t kDoubles = warpmeter::vec::WM_ISA::kWidth / 2;
 using DoubleVec = double __attribute__((vector_size(kDoubles * 8)));
 
 /// kVectors vectors of columns, held in registers over all rows.

@@ -1,39 +1,15 @@
-// Compiled once an instruction set (simd.hpp says what that forbids).
-#include "kernels/attention/detail/simd.hpp"
+// Compiled once an instruction set (isa_vec.hpp says what that forbids).
 #include "kernels/layers/detail/row_kernels.hpp"
+#include "kernels/runtime/isa_rows.hpp"
 
 namespace warpmeter::layers::detail::WM_ISA {
 
 namespace {
 
-using namespace warpmeter::attention::WM_ISA;
+using namespace warpmeter::vec::WM_ISA;
 using Index = std::int64_t;
 
 constexpr float kInfinity = __builtin_inff();
-
-/// Calls body(offset, lanes) over a row; lanes is kWidth but for a last partial vector.
-template <class Body>
-WM_INLINE void for_vectors(Index count, Body body) {
-  Index i = 0;
-  for (; i + kWidth <= count; i += kWidth) body(i, Index{kWidth});
-  if (i < count) body(i, count - i);
-}
-
-template <class T>
-WM_INLINE Vec get(const T* p, Index lanes) {
-  return lanes == kWidth ? load(p) : load_partial(p, lanes);
-}
-template <class T>
-WM_INLINE void put(T* p, Vec v, Index lanes) {
-  if (lanes == kWidth) {
-    store(p, v);
-  } else {
-    store_partial(p, v, lanes);
-  }
-}
-WM_INLINE Vec keep_lanes(Vec v, Index lanes, float other) {
-  return lane_index() < broadcast_int(static_cast<std::int32_t>(lanes)) ? v : broadcast(other);
-}
 
 WM_INLINE Vec square_root(Vec v) {
 #if defined(WM_ISA_avx512)
@@ -62,29 +38,33 @@ WM_INLINE float sum(Index count, Term term) {
 template <class T>
 void to_float(const void* in, float* out, Index count) {
   const T* x = static_cast<const T*>(in);
-  for_vectors(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA { put(out + i, get(x + i, lanes), lanes); });
+  for_vectors(count,
+              [&](Index i, Index lanes) WM_INLINE_LAMBDA { store_lanes(out + i, load_lanes(x + i, lanes), lanes); });
 }
 
 template <class T>
 void from_float(const float* in, void* out, Index count) {
   T* y = static_cast<T*>(out);
-  for_vectors(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA { put(y + i, get(in + i, lanes), lanes); });
+  for_vectors(count,
+              [&](Index i, Index lanes) WM_INLINE_LAMBDA { store_lanes(y + i, load_lanes(in + i, lanes), lanes); });
 }
 
 template <class T>
 void add(const void* a, const void* b, void* out, Index count) {
   const T *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
   T* z = static_cast<T*>(out);
-  for_vectors(count,
-              [&](Index i, Index lanes) WM_INLINE_LAMBDA { put(z + i, get(x + i, lanes) + get(y + i, lanes), lanes); });
+  for_vectors(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA {
+    store_lanes(z + i, load_lanes(x + i, lanes) + load_lanes(y + i, lanes), lanes);
+  });
 }
 
 template <class T>
 void multiply(const void* a, const void* b, void* out, Index count) {
   const T *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
   T* z = static_cast<T*>(out);
-  for_vectors(count,
-              [&](Index i, Index lanes) WM_INLINE_LAMBDA { put(z + i, get(x + i, lanes) * get(y + i, lanes), lanes); });
+  for_vectors(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA {
+    store_lanes(z + i, load_lanes(x + i, lanes) * load_lanes(y + i, lanes), lanes);
+  });
 }
 
 WM_INLINE Vec sigmoid(Vec x) {
@@ -99,8 +79,8 @@ void silu(const void* a, void* out, Index count) {
   const T* x = static_cast<const T*>(a);
   T* z = static_cast<T*>(out);
   for_vectors(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA {
-    const Vec v = get(x + i, lanes);
-    put(z + i, v * sigmoid(v), lanes);
+    const Vec v = load_lanes(x + i, lanes);
+    store_lanes(z + i, v * sigmoid(v), lanes);
   });
 }
 
@@ -109,15 +89,16 @@ void silu_backward(const void* a, const void* d, void* out, Index count) {
   const T *x = static_cast<const T*>(a), *g = static_cast<const T*>(d);
   T* z = static_cast<T*>(out);
   for_vectors(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA {
-    const Vec v = get(x + i, lanes);
-    put(z + i, get(g + i, lanes) * silu_slope(v, sigmoid(v)), lanes);
+    const Vec v = load_lanes(x + i, lanes);
+    store_lanes(z + i, load_lanes(g + i, lanes) * silu_slope(v, sigmoid(v)), lanes);
   });
 }
 
 template <class T>
 void scale(void* x, Index count, float factor) {
   T* p = static_cast<T*>(x);
-  for_vectors(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA { put(p + i, get(p + i, lanes) * factor, lanes); });
+  for_vectors(count, [&](Index i, Index lanes)
+                         WM_INLINE_LAMBDA { store_lanes(p + i, load_lanes(p + i, lanes) * factor, lanes); });
 }
 
 template <class T>
@@ -131,12 +112,13 @@ float rmsnorm_forward(const void* x, const void* addend, void* sum_out, const vo
     s = static_cast<const T*>(sum_out);
   }
   const float squares = sum(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA {
-    const Vec v = get(s + i, lanes);
+    const Vec v = load_lanes(s + i, lanes);
     return v * v;
   });
   const float inv_rms = 1.0f / __builtin_sqrtf(squares / static_cast<float>(count) + epsilon);
-  for_vectors(count, [&](Index i, Index lanes)
-                         WM_INLINE_LAMBDA { put(po + i, get(s + i, lanes) * inv_rms * get(pw + i, lanes), lanes); });
+  for_vectors(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA {
+    store_lanes(po + i, load_lanes(s + i, lanes) * inv_rms * load_lanes(pw + i, lanes), lanes);
+  });
   return inv_rms;
 }
 
@@ -147,16 +129,16 @@ void rmsnorm_backward(const void* s_in, const void* weight, float inv_rms, const
   const T* r = static_cast<const T*>(d_residual);
   T* dx = static_cast<T*>(d_x);
   const float dot = sum(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA {
-    return get(d + i, lanes) * get(w + i, lanes) * get(s + i, lanes);
+    return load_lanes(d + i, lanes) * load_lanes(w + i, lanes) * load_lanes(s + i, lanes);
   });
   // out = s * q * w with q = (mean(s^2) + eps)^(-1/2): dq/ds_i = -q^3 s_i / count.
   const float pull = dot * inv_rms * inv_rms * inv_rms / static_cast<float>(count);
   for_vectors(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA {
-    const Vec sv = get(s + i, lanes), dv = get(d + i, lanes);
-    Vec value = dv * get(w + i, lanes) * inv_rms - sv * pull;
-    if (r != nullptr) value = value + get(r + i, lanes);
-    put(d_weight + i, get(d_weight + i, lanes) + dv * sv * inv_rms, lanes);
-    put(dx + i, value, lanes);
+    const Vec sv = load_lanes(s + i, lanes), dv = load_lanes(d + i, lanes);
+    Vec value = dv * load_lanes(w + i, lanes) * inv_rms - sv * pull;
+    if (r != nullptr) value = value + load_lanes(r + i, lanes);
+    store_lanes(d_weight + i, load_lanes(d_weight + i, lanes) + dv * sv * inv_rms, lanes);
+    store_lanes(dx + i, value, lanes);
   });
 }
 
@@ -169,9 +151,9 @@ void rope(const float* table, const void* in, void* out, Index head_dim, bool in
   // Even lanes get -sin, odd ones +sin; turned round for the inverse.
   const Vec sign = (odd != 0) != (inverse ? IntVec{} - 1 : IntVec{}) ? broadcast(1.0f) : broadcast(-1.0f);
   for_vectors(head_dim, [&](Index i, Index lanes) WM_INLINE_LAMBDA {
-    const Vec angles = get(table + i, lanes), v = get(x + i, lanes);
+    const Vec angles = load_lanes(table + i, lanes), v = load_lanes(x + i, lanes);
     const Vec cosine = __builtin_shuffle(angles, lane & ~1), sine = __builtin_shuffle(angles, lane | 1);
-    put(y + i, v * cosine + __builtin_shuffle(v, lane ^ 1) * sine * sign, lanes);
+    store_lanes(y + i, v * cosine + __builtin_shuffle(v, lane ^ 1) * sine * sign, lanes);
   });
 }
 
@@ -180,8 +162,8 @@ void swiglu_forward(const void* gate, const void* up, void* out, Index count) {
   const T *g = static_cast<const T*>(gate), *u = static_cast<const T*>(up);
   T* z = static_cast<T*>(out);
   for_vectors(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA {
-    const Vec v = get(g + i, lanes);
-    put(z + i, v * sigmoid(v) * get(u + i, lanes), lanes);
+    const Vec v = load_lanes(g + i, lanes);
+    store_lanes(z + i, v * sigmoid(v) * load_lanes(u + i, lanes), lanes);
   });
 }
 
@@ -191,10 +173,11 @@ void swiglu_backward(const void* gate, const void* up, const void* d_out, void* 
   const T *g = static_cast<const T*>(gate), *u = static_cast<const T*>(up), *d = static_cast<const T*>(d_out);
   T *dg = static_cast<T*>(d_gate), *du = static_cast<T*>(d_up), *z = static_cast<T*>(out);
   for_vectors(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA {
-    const Vec v = get(g + i, lanes), uv = get(u + i, lanes), dv = get(d + i, lanes), s = sigmoid(v);
-    put(dg + i, dv * uv * silu_slope(v, s), lanes);
-    put(du + i, dv * v * s, lanes);
-    if (z != nullptr) put(z + i, v * s * uv, lanes);
+    const Vec v = load_lanes(g + i, lanes), uv = load_lanes(u + i, lanes), dv = load_lanes(d + i, lanes),
+              s = sigmoid(v);
+    store_lanes(dg + i, dv * uv * silu_slope(v, s), lanes);
+    store_lanes(du + i, dv * v * s, lanes);
+    if (z != nullptr) store_lanes(z + i, v * s * uv, lanes);
   });
 }
 
@@ -202,40 +185,43 @@ template <class T>
 float log_sum_exp(const void* in, Index count) {
   const T* x = static_cast<const T*>(in);
   Vec most = broadcast(-kInfinity);
-  for_vectors(count, [&](Index i, Index lanes)
-                         WM_INLINE_LAMBDA { most = max(keep_lanes(get(x + i, lanes), lanes, -kInfinity), most); });
+  for_vectors(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA {
+    most = max(keep_lanes(load_lanes(x + i, lanes), lanes, -kInfinity), most);
+  });
   const float largest = reduce_max(most);
   const float total =
-      sum(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA { return exp(get(x + i, lanes) - largest); });
+      sum(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA { return exp(load_lanes(x + i, lanes) - largest); });
   return largest + __builtin_logf(total);
 }
 
 template <class T>
 void subtract(const void* in, float value, float* out, Index count) {
   const T* x = static_cast<const T*>(in);
-  for_vectors(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA { put(out + i, get(x + i, lanes) - value, lanes); });
+  for_vectors(count, [&](Index i, Index lanes)
+                         WM_INLINE_LAMBDA { store_lanes(out + i, load_lanes(x + i, lanes) - value, lanes); });
 }
 
 template <class T>
 void scaled_softmax(const void* in, float lse, float factor, void* out, Index count) {
   const T* x = static_cast<const T*>(in);
   T* y = static_cast<T*>(out);
-  for_vectors(count,
-              [&](Index i, Index lanes) WM_INLINE_LAMBDA { put(y + i, exp(get(x + i, lanes) - lse) * factor, lanes); });
+  for_vectors(count, [&](Index i, Index lanes)
+                         WM_INLINE_LAMBDA { store_lanes(y + i, exp(load_lanes(x + i, lanes) - lse) * factor, lanes); });
 }
 
 template <class T>
 void scaled_exp(const float* x, float factor, void* out, Index count) {
   T* y = static_cast<T*>(out);
-  for_vectors(count,
-              [&](Index i, Index lanes) WM_INLINE_LAMBDA { put(y + i, exp(get(x + i, lanes)) * factor, lanes); });
+  for_vectors(count, [&](Index i, Index lanes)
+                         WM_INLINE_LAMBDA { store_lanes(y + i, exp(load_lanes(x + i, lanes)) * factor, lanes); });
 }
 
 template <class T>
 void add_to_float(const void* in, float* total, Index count) {
   const T* x = static_cast<const T*>(in);
-  for_vectors(count, [&](Index i, Index lanes)
-                         WM_INLINE_LAMBDA { put(total + i, get(total + i, lanes) + get(x + i, lanes), lanes); });
+  for_vectors(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA {
+    store_lanes(total + i, load_lanes(total + i, lanes) + load_lanes(x + i, lanes), lanes);
+  });
 }
 
 template <class T>
@@ -246,7 +232,7 @@ double square_sum(const void* in, Index count) {
   for (Index begin = 0; begin < count; begin += kPiece) {
     const Index n = count - begin < kPiece ? count - begin : kPiece;
     total += static_cast<double>(sum(n, [&](Index i, Index lanes) WM_INLINE_LAMBDA {
-      const Vec v = get(x + begin + i, lanes);
+      const Vec v = load_lanes(x + begin + i, lanes);
       return v * v;
     }));
   }
@@ -255,15 +241,15 @@ double square_sum(const void* in, Index count) {
 
 void adamw(float* w, const float* g, float* m, float* v, Index count, const AdamwFactors& f) {
   for_vectors(count, [&](Index i, Index lanes) WM_INLINE_LAMBDA {
-    const Vec gradient = get(g + i, lanes) * f.gradient_scale;
-    const Vec first = get(m + i, lanes) * f.beta1 + gradient * (1.0f - f.beta1);
-    const Vec second = get(v + i, lanes) * f.beta2 + gradient * gradient * (1.0f - f.beta2);
-    Vec weight = get(w + i, lanes) * f.decay_before;
+    const Vec gradient = load_lanes(g + i, lanes) * f.gradient_scale;
+    const Vec first = load_lanes(m + i, lanes) * f.beta1 + gradient * (1.0f - f.beta1);
+    const Vec second = load_lanes(v + i, lanes) * f.beta2 + gradient * gradient * (1.0f - f.beta2);
+    Vec weight = load_lanes(w + i, lanes) * f.decay_before;
     weight = weight - f.step_size * (first / (square_root(second) * f.root_scale + f.epsilon));
     weight = weight - weight * f.decay_after;
-    put(m + i, first, lanes);
-    put(v + i, second, lanes);
-    put(w + i, weight, lanes);
+    store_lanes(m + i, first, lanes);
+    store_lanes(v + i, second, lanes);
+    store_lanes(w + i, weight, lanes);
   });
 }
 

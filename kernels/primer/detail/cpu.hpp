@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/attention/detail/simd.hpp"
 #include "kernels/primer/kernel.hpp"
+#include "kernels/runtime/isa_math.hpp"
 #include "kernels/runtime/parallel.hpp"
 
 /// What the CPU parts of the kernels share, compiled once for each instruction set: vectors of kWidth floats (Vec,
-/// load, store, fma, exp2, ... of kernels/attention/detail/simd.hpp), rows written past the cache, work dealt to
+/// load, store, fma, exp2, ... of kernels/runtime/isa_math.hpp), rows written past the cache, work dealt to
 /// threads.
 namespace warpmeter::primer::cpu_tools {
 
@@ -18,7 +18,7 @@ namespace warpmeter::primer::cpu_tools {
 
 namespace WM_ISA {
 
-using namespace attention::WM_ISA;
+using namespace vec::WM_ISA;
 
 /// Calls f with a value of the type that `dtype` is stored as.
 template <class F>

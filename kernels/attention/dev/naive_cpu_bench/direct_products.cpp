@@ -1,4 +1,4 @@
-// Compiled once an instruction set (detail/simd.hpp says what that forbids).
+// Compiled once an instruction set (kernels/runtime/isa_vec.hpp says what that forbids).
 #include "kernels/attention/dev/naive_cpu_bench/direct_products.hpp"
 
 #include "kernels/attention/detail/flash_micro.hpp"

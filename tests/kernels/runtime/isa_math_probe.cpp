@@ -1,13 +1,13 @@
-// Compiled once an instruction set: what simd_test.cpp looks at.
-#include "tests/kernels/attention/simd_probe.hpp"
+// Compiled once an instruction set: what isa_math_test.cpp looks at.
+#include "tests/kernels/runtime/isa_math_probe.hpp"
 
-#include "kernels/attention/detail/simd.hpp"
+#include "kernels/runtime/isa_math.hpp"
 
-namespace warpmeter::attention::simd_probe::WM_ISA {
+namespace warpmeter::isa_math_probe::WM_ISA {
 
 namespace {
 
-namespace simd = warpmeter::attention::WM_ISA;
+namespace simd = warpmeter::vec::WM_ISA;
 
 void run(Operation operation, const float* in, float* out, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += simd::kWidth) {
@@ -47,4 +47,4 @@ int width() {
   return simd::kWidth;
 }
 
-}  // namespace warpmeter::attention::simd_probe::WM_ISA
+}  // namespace warpmeter::isa_math_probe::WM_ISA

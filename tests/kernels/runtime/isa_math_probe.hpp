@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-namespace warpmeter::attention::simd_probe {
+namespace warpmeter::isa_math_probe {
 
-/// One operation of simd.hpp over an array; 16-bit types are rounded to and widened again.
+/// One operation of isa_math.hpp over an array; 16-bit types are rounded to and widened again.
 enum class Operation : std::uint8_t { exp, exp2, bf16, fp16, lane_sum, lane_max };
 using Runner = void (*)(Operation operation, const float* in, float* out, std::int64_t count);
 
@@ -21,4 +21,4 @@ Runner probe();
 int width();
 }  // namespace avx512
 
-}  // namespace warpmeter::attention::simd_probe
+}  // namespace warpmeter::isa_math_probe

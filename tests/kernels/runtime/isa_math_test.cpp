@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "kernels/runtime/cpu_isa.hpp"
-#include "tests/kernels/attention/simd_probe.hpp"
+#include "tests/kernels/runtime/isa_math_probe.hpp"
 
-namespace warpmeter::attention::simd_probe {
+namespace warpmeter::isa_math_probe {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -114,4 +114,4 @@ TEST_P(Simd, ReductionsTakeEveryLaneAndPartialLoadsFillWithZero) {
 }
 
 }  // namespace
-}  // namespace warpmeter::attention::simd_probe
+}  // namespace warpmeter::isa_math_probe

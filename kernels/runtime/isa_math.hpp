@@ -5,15 +5,11 @@
 
 #include "kernels/runtime/isa_vec.hpp"
 
-/// A small portable vector of floats for files that warpmeter_isa_variants() compiles once an instruction set.
-///
-/// The vectors and their 16-bit conversions are kernels/runtime/isa_vec.hpp's; what it says of files compiled once an
+/// Arithmetic, loads, stores and exponentials of isa_vec.hpp's vectors; what that says of files compiled once an
 /// instruction set holds here.
 ///
 /// Source of exp: argument reduction by Cody and Waite, minimax polynomial after N. Juffa.
-namespace warpmeter::attention::WM_ISA {
-
-using namespace vec::WM_ISA;  // NOLINT: its types and conversions are this header's
+namespace warpmeter::vec::WM_ISA {
 
 /// Storage of the 16-bit types: bits only, arithmetic happens in float.
 struct Bf16 {
@@ -203,4 +199,4 @@ WM_INLINE Vec exp2(Vec x) {
   return x < -126.0f ? Vec{} : above;
 }
 
-}  // namespace warpmeter::attention::WM_ISA
+}  // namespace warpmeter::vec::WM_ISA

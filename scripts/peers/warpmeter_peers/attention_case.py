@@ -17,6 +17,7 @@ from .tables import Layout
 from .timing import Phase
 from .torch_row import Memory, element_type, larger, precision, seeded
 
+
 @contextlib.contextmanager
 def deterministic(torch, wanted):
     if not wanted:

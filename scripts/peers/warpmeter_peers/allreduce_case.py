@@ -2,8 +2,17 @@
 
 from .machine import MIB
 from .options import Option, Preset
-from .rank_case import (BACKENDS, RankCase, backend_option, backends_of, exact_size, groups_of, rank_options, sizes_of,
-                        world_size_option)
+from .rank_case import (
+    BACKENDS,
+    RankCase,
+    backend_option,
+    backends_of,
+    exact_size,
+    groups_of,
+    rank_options,
+    sizes_of,
+    world_size_option,
+)
 from .sweep import Predicted, Tool
 from .tables import Layout
 

@@ -12,7 +12,8 @@
 
 namespace warpmeter::harness {
 
-/// One option of a tool. The table of these generates parsing, --help, the documentation's section, the configuration file,
+/// One option of a tool. The table of these generates parsing, --help, the documentation's section, the configuration
+/// file,
 /// --print-config and the rerun lines, so that they cannot drift apart.
 ///
 /// Three kinds: with a metavar, an option that takes a value; without one, a flag whose text is "true" or "false"
@@ -78,8 +79,9 @@ class OptionTable {
   void parse(int argc, const char* const* argv);
   enum class Action : std::uint8_t { run, help, version, list, print_config, help_markdown, doctor };
   [[nodiscard]] Action action() const;
-  [[nodiscard]] std::string help_text() const;      ///< for a terminal, at most 100 columns
-  [[nodiscard]] std::string markdown_text() const;  ///< the documentation's section: every option with default and example
+  [[nodiscard]] std::string help_text() const;  ///< for a terminal, at most 100 columns
+  [[nodiscard]] std::string markdown_text()
+      const;  ///< the documentation's section: every option with default and example
   /// TOML that --config reads back to the same options. What the user named stands open, presets' values and defaults
   /// as comments.
   [[nodiscard]] std::string config_text() const;

@@ -13,8 +13,7 @@
 namespace warpmeter::harness {
 
 /// One option of a tool. The table of these generates parsing, --help, the documentation's section, the configuration
-/// file,
-/// --print-config and the rerun lines, so that they cannot drift apart.
+/// file, --print-config and the rerun lines, so that they cannot drift apart.
 ///
 /// Three kinds: with a metavar, an option that takes a value; without one, a flag whose text is "true" or "false"
 /// (`--causal`, `--no-causal`); with a metavar and a negation, a flag that may also be swept: `--causal` is "true",
@@ -79,9 +78,10 @@ class OptionTable {
   void parse(int argc, const char* const* argv);
   enum class Action : std::uint8_t { run, help, version, list, print_config, help_markdown, doctor };
   [[nodiscard]] Action action() const;
-  [[nodiscard]] std::string help_text() const;  ///< for a terminal, at most 100 columns
-  [[nodiscard]] std::string markdown_text()
-      const;  ///< the documentation's section: every option with default and example
+  /// For a terminal, at most 100 columns.
+  [[nodiscard]] std::string help_text() const;
+  /// For the documentation: every option with default and example.
+  [[nodiscard]] std::string markdown_text() const;
   /// TOML that --config reads back to the same options. What the user named stands open, presets' values and defaults
   /// as comments.
   [[nodiscard]] std::string config_text() const;

@@ -39,7 +39,7 @@ void run(const Problem& p, const Arguments& a) {
         const float inverse = 1.0f / sum_row(p.cols, [&](std::int64_t i, std::int64_t count) {
                                 const Vec term = exp2_not_positive<T>((load_some(x + i, count) - most) * kLog2e);
                                 count < kWidth ? store_partial(kept + i, term, count) : store(kept + i, term);
-                                return lanes_under(count) ? term : Vec{};
+                                return keep_lanes(term, count, 0.0f);
                               });
         write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache,
                   [&](std::int64_t i, std::int64_t count) { return load_some(kept + i, count) * inverse; });

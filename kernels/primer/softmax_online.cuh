@@ -47,7 +47,7 @@ void run(const Problem& p, const Arguments& a) {
           sum += sum_row(n, [&](std::int64_t i, std::int64_t count) {
             const Vec term = raise(load_some(x + first + i, count));
             count < kWidth ? store_partial(tile + i, term, count) : store(tile + i, term);
-            return lanes_under(count) ? term : Vec{};
+            return keep_lanes(term, count, 0.0f);
           });
         }
         const float inverse = 1.0f / sum;

@@ -35,7 +35,7 @@ void run(const Problem& p, const Arguments& a) {
         const float most = max_row(x, p.cols);
         const auto exponential = [&](std::int64_t at, std::int64_t count) {
           const Vec scores = (load_some(x + at, count) - most) * kLog2e;
-          return lanes_under(count) ? exp2_not_positive<T>(scores) : Vec{};
+          return keep_lanes(exp2_not_positive<T>(scores), count, 0.0f);
         };
         const float inverse = 1.0f / sum_row(p.cols, exponential);
         write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache,

@@ -1,3 +1,4 @@
+// Over 600 lines: every function works on the same lists of blocks, whose structure stays private to this file.
 #include "kernels/runtime/allocator.hpp"
 
 #include <algorithm>

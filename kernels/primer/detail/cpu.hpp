@@ -5,11 +5,11 @@
 #include <type_traits>
 
 #include "kernels/primer/kernel.hpp"
-#include "kernels/runtime/isa_math.hpp"
+#include "kernels/runtime/isa_rows.hpp"
 #include "kernels/runtime/parallel.hpp"
 
 /// What the CPU parts of the kernels share, compiled once for each instruction set: vectors of kWidth floats (Vec,
-/// load, store, fma, exp2, ... of kernels/runtime/isa_math.hpp), rows written past the cache, work dealt to
+/// load, store, fma, exp2, ... of kernels/runtime/isa_rows.hpp), rows written past the cache, work dealt to
 /// threads.
 namespace warpmeter::primer::cpu_tools {
 
@@ -36,11 +36,6 @@ WM_INLINE void by_dtype(DType dtype, F&& f) {
 template <class T>
 WM_INLINE Vec load_some(const T* p, std::int64_t count) {
   return count >= kWidth ? load(p) : load_partial(p, count);
-}
-
-/// The lanes under `count` as a mask.
-WM_INLINE IntVec lanes_under(std::int64_t count) {
-  return lane_index() < broadcast_int(count < kWidth ? static_cast<int>(count) : kWidth);
 }
 
 /// 2^x for x <= 0, within 3e-7 of it, or 4e-6 for results of type T = 16 bits; less than 2^-126 for x under -126, 0

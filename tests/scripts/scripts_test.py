@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/run and scripts/test: usage, bad usage, and what happens where packages are missing."""
+"""scripts/run and scripts/test: usage, bad usage, where packages are missing, and the verdict of tests that fail."""
 import os
 import pathlib
 import subprocess
@@ -86,6 +86,44 @@ class Usage(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             said, asked = self.optional(folder, "exit 0", user=1000)
             self.assertEqual((said, asked), ("Not installed, so that what needs it is left out: one two\n", ""))
+
+
+class Verdict(unittest.TestCase):
+    """run_tests over a build folder of three tests: one passes, one fails the first time, one always."""
+
+    def verdict(self, again, *tests):
+        bodies = {"fine": "exit 0",
+                  "once": "[ -e seen ] && exit 0; touch seen; "
+                          "echo 'a.cpp:3: Failure'; echo '  two is not three'; exit 1",
+                  "broken": "echo 'b.cpp:4: Failure'; echo '  one is not two'; seq 100; exit 1"}
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "CTestTestfile.cmake").write_text("".join(
+                f'add_test({name} "sh" "-c" [=[{bodies[name]}]=])\n' for name in tests))
+            command = (f". {SOURCE}/scripts/lib/common.sh; . {SOURCE}/scripts/lib/ctest.sh; "
+                       f"run_tests {folder} {again} -j2")
+            return subprocess.run(["bash", "-u", "-c", command], capture_output=True, text=True, check=False,
+                                  timeout=600, cwd=folder)
+
+    def test_all_pass(self):
+        result = self.verdict("yes", "fine")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    def test_what_fails_once_is_named_and_passes_only_when_asked(self):
+        result = self.verdict("yes", "fine", "once")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertTrue(result.stderr.endswith("(unstable, where not above too):\n  once\n"), result.stderr)
+        self.assertIn("two is not three", result.stderr)
+        result = self.verdict("no", "fine", "once")
+        self.assertEqual(result.returncode, 8)
+        self.assertIn("--- once\n  a.cpp:3: Failure\n    two is not three\n", result.stderr)
+
+    def test_what_fails_twice_fails_and_its_reason_comes_last(self):
+        result = self.verdict("yes", "fine", "broken", "once")
+        self.assertEqual(result.returncode, 8)
+        last = result.stderr[result.stderr.rindex("--- broken"):]
+        self.assertIn("one is not two", last)
+        self.assertNotIn("two is not three", last)
+        self.assertLess(len(last.splitlines()), 20)
 
 
 if __name__ == "__main__":

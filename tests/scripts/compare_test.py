@@ -268,6 +268,25 @@ class Pairs(WithFiles):
             [("time_us", "SLOWER"), ("fwd_s", "SAME"), ("bwd_s", "SLOWER")],
         )
 
+    def test_a_phase_counts_once_and_its_cold_first_run_not_at_all(self):
+        """e2e_bench gives seconds beside milliseconds, as the notes' tables have them, and the first step's time."""
+        base = self.file("a.json", document([row(fwd_s=0.001, fwd_first_ms=20.0)]))
+        new = self.file("b.json", document([row(fwd_s=0.001, fwd_first_ms=40.0)]))
+        found = self.run_script(base, new, "--json", "--fail-on-regression")
+        self.assertEqual(found.returncode, 0)
+        lines = json.loads(found.stdout)["lines"]
+        self.assertEqual([(line["field"], line["verdict"]) for line in lines], [("fwd_ms", "SAME")])
+        older = self.file("c.json", document([{**row(fwd_ms=None), "fwd_s": 0.001, "fwd_noise": 0.002, "fwd_n": 60}]))
+        lines = json.loads(self.run_script(base, older, "--json").stdout)["lines"]
+        self.assertEqual([(line["field"], line["verdict"]) for line in lines], [("fwd_s", "SAME")])
+
+    def test_a_large_uncertainty_is_a_factor(self):
+        """Beside the ratio that it multiplies or divides: 0.03 +- 331% would read as no change at all."""
+        base = self.file("a.json", document([row(fwd_ms=30.0, fwd_noise=3.0)]))
+        new = self.file("b.json", document([row(fwd_ms=1.0, fwd_noise=0.5)]))
+        line = next(line for line in self.run_script(base, new).stdout.splitlines() if "fwd" in line and "ms" in line)
+        self.assertRegex(line, r"^FASTER .* 0\.033 +8\.6x$")  # exp(2 * hypot(1.063, 0.177))
+
     def test_rows_that_repeat_count_once(self):
         base = self.file("a.json", document([row(), row(fwd_ms=2.0), row(fwd_ms=None, status="error")]))
         new = self.file("b.json", document([row(fwd_ms=2.0)]))

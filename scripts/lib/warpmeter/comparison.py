@@ -178,9 +178,10 @@ def rows_by_key(file, keys, notes):
 
 
 def time_fields(rows):
-    """The medians among the times, in the order in which rows have them."""
-    names = dict.fromkeys(name for row in rows for name in row.figures)
-    return [field for field in map(fields.parse, names) if field.kind == "time" and field.statistic is None]
+    """The medians among the times, in the order in which rows have them; of a phase's units one that all have."""
+    names = list(dict.fromkeys(name for row in rows for name in row.figures))
+    kept = fields.medians_of_time(sorted(names, key=lambda name: sum(name not in row.figures for row in rows)))
+    return sorted(kept, key=lambda field: names.index(field.name))
 
 
 def measurement_of(row, field, is_gpu):

@@ -38,6 +38,11 @@ def _figure(value):
     return "" if value is None else numerals.fixed(value, 4)
 
 
+def _unsure(uncertainty):
+    """Of a ratio, which it multiplies or divides: "1.44%", from a factor of e on "27x"."""
+    return numerals.percent(uncertainty) if uncertainty < 1 else numerals.times(math.exp(min(uncertainty, 20.0)))
+
+
 def _spread(noise):
     return "" if noise is None else numerals.percent(noise)
 
@@ -171,7 +176,7 @@ def write_comparison(found, how, only=None):
                     _spread(line.new_noise),
                     numerals.UNITS.get(line.unit, line.unit),
                     f"{line.ratio:.3f}" if line.ratio else "",
-                    numerals.percent(line.uncertainty) if line.ratio else "",
+                    _unsure(line.uncertainty) if line.ratio else "",
                     _said(line),
                 ]
             )
@@ -220,7 +225,7 @@ def write_history(found, how, only=None):
                     numerals.UNITS.get(series.unit, series.unit),
                     *map(_figure, series.medians),
                     f"{series.ratio:.3f}" if series.ratio else "",
-                    numerals.percent(series.uncertainty) if series.ratio else "",
+                    _unsure(series.uncertainty) if series.ratio else "",
                     series.word or "",
                 ]
             )

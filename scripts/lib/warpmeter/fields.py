@@ -44,8 +44,8 @@ _KINDS = {
     "tolerance": "error",
     "speedup": "ratio",
 }
-#: A statistic of the samples beside the median.
-_STATISTICS = ("mean", "min", "max", "p95", "p99", "stdev", "median", "samples")
+#: A statistic of the samples beside the median, or what is no sample: `first`, the cold run before all others.
+_STATISTICS = ("mean", "min", "max", "p95", "p99", "stdev", "median", "samples", "first")
 
 SAMPLES = re.compile(r".*_samples_(ns|us|ms|s)\Z")
 #: What a field may be called: anything else in a file is left out.
@@ -84,8 +84,10 @@ def parse(name):
         at = words.index("mem")
         start = at - 1 if at and words[at - 1] in ("peak", "reserved", "requested") else at
         phase, what = "_".join(words[:start]), "_".join(words[start:])
-    elif kind in ("share", "noise", "clock", "error", "ratio"):
-        phase, what = (words[0] if words else ""), "_".join(words[1:])
+    elif kind in ("share", "clock", "error", "ratio") and unit != "mfu":
+        # A phase may have several words: train_step_bound_share.
+        start = len(words) - 1 if words[-1:] in (["bound"], ["clock"]) else min(1, len(words))
+        phase, what = "_".join(words[:start]), "_".join(words[start:])
     else:
         phase, what = "_".join(words), ""
     return Field(name, unit, kind, statistic, phase, what)
@@ -94,3 +96,12 @@ def parse(name):
 def is_measured(name):
     """Figures that schema and sense forbid to be negative: those with a unit."""
     return parse(name).kind is not None
+
+
+def medians_of_time(names):
+    """The medians among the times, one a phase: what files have in milliseconds and in seconds is said once."""
+    found = {}
+    for field in map(parse, names):
+        if field.kind == "time" and field.statistic is None:
+            found.setdefault(field.phase, field)
+    return list(found.values())

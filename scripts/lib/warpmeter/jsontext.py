@@ -77,14 +77,13 @@ def document_at(text, position, array_name):
             if not isinstance(name, str):
                 raise JsonProblem("Expecting a name", text, position)
             position = _expect(text, position, ":")
+            if name in fields:
+                raise JsonProblem("a key comes twice in one object", text, position)
             if name == array_name and text[position : position + 1] == "[":
-                elements = fields.setdefault(name, [])
-                position = _elements_at(text, position, elements)
+                fields[name] = []
+                position = _elements_at(text, position, fields[name])
             else:
-                value, position = value_at(text, position)
-                if name in fields:
-                    raise JsonProblem("a key comes twice in one object", text, position)
-                fields[name] = value
+                fields[name], position = value_at(text, position)
             position = skip(text, position)
             if text[position : position + 1] == "}":
                 return fields, position + 1, None

@@ -155,6 +155,14 @@ class BrokenOff(unittest.TestCase):
         self.assertEqual(len(result.rows), 2)
         self.assertRegex(" ".join(result.notes), r"damaged at line \d+, column \d+")
 
+    def test_rows_twice_in_one_document(self):
+        text = (GOLDEN / "sample.json").read_text()
+        for first in ("3", "[]", '[{"impl": "flash"}]'):
+            with self.subTest(first=first):
+                result = parse(text.replace('"rows"', f'"rows": {first}, "rows"', 1).encode())
+                self.assertFalse(result.complete)
+                self.assertIn("a key comes twice", " ".join(result.notes))
+
     def test_a_run_that_was_stopped_or_killed(self):
         stopped = parse(document([row(), row(seq_len=512, status="interrupted"), row(seq_len=1024, status="not_run")]))
         self.assertFalse(stopped.complete)
@@ -319,6 +327,13 @@ class Names(unittest.TestCase):
             ("fwd_bound_share", "share", "share", None, "fwd", "bound"),
             ("tokens_per_s", "rate", "per_s", None, "tokens", ""),
             ("max_rel_error", "error", "error", None, "max", "rel"),
+            ("fwd_first_ms", "time", "ms", "first", "fwd", ""),
+            ("decode_alone_noise", "noise", "noise", None, "decode_alone", ""),
+            ("noise", "noise", "noise", None, "", ""),
+            ("train_step_bound_share", "share", "share", None, "train_step", "bound"),
+            ("train_step_mfu", "share", "mfu", None, "train_step", ""),
+            ("bound_share", "share", "share", None, "", "bound"),
+            ("train_step_clock_mhz", "clock", "mhz", None, "train_step", "clock"),
             ("kernel", None, None, None, "kernel", ""),
         ):
             with self.subTest(name=name):

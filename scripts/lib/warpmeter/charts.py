@@ -23,6 +23,8 @@ _PHASES = {
     "optim": "Optimizer",
     "oneshot": "One-shot prefill",
     "chunked": "Chunked prefill",
+    "train_step": "Training step",
+    "train": "Training",
     "tpot": "Output token",
     "decode_alone": "Decoding alone",
     "": "",
@@ -110,7 +112,9 @@ def styles(study):
 
 
 def phase_title(phase):
-    return _PHASES.get(phase, phase.replace("_", " ").capitalize())
+    first, _, rest = phase.partition("_")
+    words = _PHASES.get(phase) or f"{_PHASES.get(first, first)} {rest.replace('_', ' ')}".strip()
+    return words[:1].upper() + words[1:]
 
 
 def charted_fields(study):
@@ -129,8 +133,12 @@ def _charted_fields(study):
     ]
     speeds = {field.phase for field in parsed if field.kind == "speed"}
     memory_bound = _memory_bound_phases(study)
+    medians = fields.medians_of_time(study.columns)
+    measured = any(field.kind == "bytes" and not _predicted(field) and _held(study, field) for field in parsed)
     kept, bandwidth_of = [], {}
     for field in parsed:
+        if field.kind == "time" and field not in medians or measured and _predicted(field):
+            continue
         if field.kind == "bandwidth":
             if field.phase in speeds and field.phase not in memory_bound:
                 continue  # the speed says it
@@ -139,6 +147,15 @@ def _charted_fields(study):
                 continue
         kept.append(field)
     return kept
+
+
+def _predicted(field):
+    """Memory as it was predicted, whole or part by part: of interest until it is measured."""
+    return field.kind == "bytes" and "predicted" in field.name.split("_")
+
+
+def _held(study, field):
+    return any(entry.row.number(field.name) is not None for entry in study.entries)
 
 
 def _memory_bound_phases(study):
@@ -156,7 +173,7 @@ def metric_title(field):
     elif field.kind == "bytes":
         words = f"{phase_title(field.phase)} {_MEMORY.get(field.what, field.what.replace('_', ' '))}".strip()
     elif field.kind == "rate":
-        words = f"{field.phase.replace('_', ' ')} per second"
+        words = f"{phase_title(field.phase)} per second"
     elif field.kind == "bandwidth" and field.phase in BANDWIDTHS:
         words = "Bandwidth" if field.phase != "busbw" else "Bus bandwidth"
     else:

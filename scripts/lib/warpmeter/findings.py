@@ -36,7 +36,10 @@ class Findings(NamedTuple):
 
 def of_study(whole):
     times = [field for field in charts.charted_fields(whole) if field.kind == "time"]
-    speeds = {field.phase: field for field in charts.charted_fields(whole) if field.kind in ("speed", "bandwidth")}
+    speeds = {}
+    for field in charts.charted_fields(whole):
+        if field.kind in ("speed", "bandwidth"):
+            speeds.setdefault(field.phase, []).append(field)
     if len(whole.series_labels) > 1:
         answers = [
             Answer(whole.panel_title(panel) or "all", [_fastest(whole, panel, field) for field in times])
@@ -46,7 +49,8 @@ def of_study(whole):
     else:
         answers = [
             Answer(
-                whole.panel_title(panel) or "all", [_highest(whole, panel, speeds.get(field.phase)) for field in times]
+                whole.panel_title(panel) or "all",
+                [_highest(whole, panel, speeds.get(field.phase, [])) for field in times],
             )
             for panel in whole.panels[:MAX_LINES]
         ]
@@ -117,16 +121,24 @@ def _places(whole, places):
     return f"at {first}" if first == last else f"from {first} to {last}"
 
 
-def _highest(whole, panel, field):
-    """ "649 TFLOP/s at seq_len 16384, 81% of the compute bound"."""
-    if field is None:
+def _highest(whole, panel, rates):
+    """ "649 TFLOP/s at seq_len 16384, 81% of the compute bound". `rates`: a phase's speed and bandwidth, of which the
+    latter tells what is bound by memory."""
+    if not rates:
         return ""
-    rows = [(entry.row.number(field.name) or 0.0, entry) for entry in whole.by_panel[panel]]
-    value, entry = max(rows, key=lambda item: item[0], default=(0.0, None))
-    if not value:
+    prefix = f"{rates[0].phase}_" if rates[0].phase else ""
+    found = []
+    for entry in whole.by_panel[panel]:
+        bound = entry.row.figures.get(prefix + "bound")
+        by_kind = sorted(rates, key=lambda field: (field.kind == "bandwidth") != (bound == "memory"))
+        field = next((field for field in by_kind if entry.row.number(field.name)), None)
+        if field:
+            found.append((entry.row.number(field.name), field, entry, bound))
+    if not found:
         return ""
-    prefix = f"{field.phase}_" if field.phase else ""
-    share, bound = entry.row.number(prefix + "bound_share"), entry.row.figures.get(prefix + "bound")
+    bound = found[-1][3]  # where a sweep ends, should it cross over
+    value, field, entry, bound = max((each for each in found if each[3] == bound), key=lambda each: each[0])
+    share = entry.row.number(prefix + "bound_share")
     where = f" at {whole.axis} {whole.axis_text(entry.x)}" if whole.axis and entry.x is not None else ""
     held = f", {numerals.percent(share)} of the {bound} bound" if share and isinstance(bound, str) else ""
     return f"{charts.figure_text(field, value)}{where}{held}"

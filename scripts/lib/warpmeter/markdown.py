@@ -13,7 +13,7 @@ def write(studies, title):
     lines = [f"# {_text(title)}", ""]
     for whole in studies:
         if len(studies) > 1:
-            lines += [f"## {_text(whole.tool)}", ""]
+            lines += [f"## {_text(whole.name)}", ""]
         lines += _study(whole)
     lines += ["## Provenance", ""]
     for whole in studies:

@@ -47,7 +47,7 @@ def percent(share):
 
 def times(ratio):
     """A speed-up: 1.934 -> "1.93x", 2.34 -> "2.3x", 23.4 -> "23x"."""
-    return f"{ratio:.2f}x" if ratio < 2 else f"{ratio:.1f}x" if ratio < 10 else f"{ratio:.0f}x"
+    return f"{ratio:.2f}x" if ratio < 1.995 else f"{ratio:.1f}x" if ratio < 9.95 else f"{ratio:.0f}x"
 
 
 def duration(seconds):

@@ -26,7 +26,7 @@ def write(studies, title):
     several = len(studies) > 1
     sections = []  # (id, heading, body)
     for number, whole in enumerate(studies, 1):
-        prefix = f"{whole.tool}: " if several else ""
+        prefix = f"{whole.name}: " if several else ""
         key = f"s{number}"
         sections += [
             (f"{key}-{name}", prefix + heading if prefix else heading, body)

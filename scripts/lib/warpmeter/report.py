@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 
-from warpmeter import page, results, study
+from warpmeter import numerals, page, results, study
 
 _EPILOG = """examples:
   attn_bench --format json | scripts/report - -o page.html
@@ -62,8 +62,8 @@ def parse_arguments(arguments):
 def default_title(studies):
     tools = list(dict.fromkeys(whole.tool for whole in studies))
     devices = list(dict.fromkeys(file.device_name for whole in studies for file in whole.files))
-    more = f" and {len(devices) - 2} more" if len(devices) > 2 else ""
-    return f"{' and '.join(tools)} on {' and '.join(devices[:2])}{more}"
+    devices = [*devices[:2], f"{len(devices) - 2} more"] if len(devices) > 2 else devices
+    return f"{numerals.listed(tools)} on {numerals.listed(devices)}"
 
 
 def write_whole(path, data):

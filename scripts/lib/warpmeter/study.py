@@ -46,6 +46,11 @@ _SERIES = (
     "kernel_name",
     "mode",
 )
+#: How something is done, never what: where a series always does it in one way, that is the series' own, and panels by
+#: it would part what one compares (e2e_bench's naive structure with naive attention from its fused one with flash).
+_WAYS = ("structure", "attention", "merge", "deal", "buffers", "in_place", "recompute", "graph", "side_stream", "adamw")
+#: Words that mean nothing without their field's name.
+_NAMED = ("size", "attention", "recompute", "adamw", "merge", "deal", "buffers")
 #: The order in which panels are told apart; a field that follows from earlier ones is left out.
 _PANELS = (
     "tool",
@@ -87,7 +92,7 @@ class Entry(NamedTuple):
 class Study:
     """Rows of files with the same fields, placed.
 
-    tool, files
+    tool, files; name: the tool, and among several studies of one tool what tells it apart ("attn_bench decode")
     entries        all rows, in the files' order
     axis           the field along the horizontal axis, or None; `categories` its values in order when they are no
                    numbers, else None
@@ -99,6 +104,7 @@ class Study:
     def __init__(self, files):
         self.files = files
         self.tool = numerals.listed(dict.fromkeys(file.tool or "unknown tool" for file in files))
+        self.name = self.tool
         rows = [(file, row, dict(row.config)) for file in files for row in file.rows]
         names = list(dict.fromkeys(name for _, _, values in rows for name in values))
         for _, _, values in rows:  # a field that only some rows have
@@ -125,6 +131,8 @@ class Study:
         if not chosen and self.axis and "impl" in self.constants:
             self.series_keys = ["impl", *self.series_keys]
         free = [name for name in free if name not in self.series_keys]
+        self._ways = [name for name in free if name in _WAYS and _follows(rows, name, self.series_keys)]
+        free = [name for name in free if name not in self._ways]
         ordered = [name for name in _PANELS if name in free] + [name for name in free if name not in _PANELS]
         self.panel_keys = []
         for name in ordered:
@@ -150,16 +158,20 @@ class Study:
         for entry in self.entries:
             self.by_panel.setdefault(entry.panel, []).append(entry)
         self.panels = list(self.by_panel)
-        self.series_labels = {
-            key: self._series_label(key) for key in dict.fromkeys(entry.series for entry in self.entries)
-        }
+        self.series_labels = {}
+        for entry in self.entries:
+            if entry.series not in self.series_labels:
+                self.series_labels[entry.series] = self._series_label(entry)
         self.charted = None  # charts.charted_fields keeps them here
         self._places = {category: index for index, category in enumerate(self.categories or ())}
         self.columns = list(dict.fromkeys(column for file in files for column in file.columns))
 
-    def _series_label(self, key):
-        words = [value_text(name, value) for name, value in zip(self.series_keys, key)]
-        return ", ".join(word for word in words if word) or self.tool
+    def _series_label(self, entry):
+        """ "flash_decode (tree, splits 4)": a name, and in brackets what else tells it apart, for lists of them to be
+        read as such."""
+        words = [value_text(name, entry.values[name]) for name in (*self.series_keys, *self._ways)]
+        words = list(dict.fromkeys(word for word in words if word)) or [self.tool]
+        return words[0] + (f" ({', '.join(words[1:])})" if words[1:] else "")
 
     def panel_title(self, panel):
         return titled(zip(self.panel_keys, panel))
@@ -190,7 +202,15 @@ def studies(files):
                 break
         else:
             groups.append([keys, [file]])
-    return [Study(group) for _, group in groups]
+    found = [Study(group) for _, group in groups]
+    for whole in found:
+        alike = [other for other in found if other.tool == whole.tool]
+        mode = whole.constants.get("mode") or ""
+        if len(alike) > 1 and [other.constants.get("mode") or "" for other in alike].count(mode) == 1:
+            whole.name = f"{whole.tool} {mode}".strip()
+        elif len(alike) > 1:
+            whole.name = f"{whole.tool} ({alike.index(whole) + 1})"
+    return found
 
 
 def as_number(value):
@@ -215,7 +235,9 @@ def value_text(name, value):
 
 
 def titled(pairs):
-    return " · ".join(text for text in (value_text(name, value) for name, value in pairs) if text)
+    """ "bf16 · causal · attention flash · d_model 64"."""
+    texts = [f"{name} {value}" if name in _NAMED and value else value_text(name, value) for name, value in pairs]
+    return " · ".join(text for text in texts if text)
 
 
 def axis_value(name, x):

@@ -123,9 +123,8 @@ def _heading(field):
     if field.kind == "share":
         return "of bound" if field.what == "bound" else f"{field.what} {field.unit}".replace("_", " ").strip()
     if field.kind == "bytes":
-        return {"peak_mem": "peak", "mem_before_backward": "before"}.get(
-            field.what, field.what.replace("_", " ")
-        ) + f" {unit}"
+        what = {"peak_mem": "peak", "mem_before_backward": "before"}.get(field.what, field.what.replace("_", " "))
+        return f"{what} {unit}".strip()
     if field.kind == "rate":
         return "per second"
     return f"{field.phase} {unit}" if field.phase in charts.BANDWIDTHS else unit

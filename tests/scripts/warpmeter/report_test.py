@@ -201,8 +201,8 @@ class Content(Case):
         changed["version"]["git_sha"] = "f" * 40
         again.write_text(json.dumps(changed))
         text = self.made(self.sample(), again)
-        self.assertIn("flash, 0123456789", text)
-        self.assertIn("flash, ffffffffff", text)
+        self.assertIn("flash (0123456789)", text)
+        self.assertIn("flash (ffffffffff)", text)
 
     def test_bandwidth_and_latency_against_size(self):
         text = self.made(self.sample("collectives"))

@@ -9,7 +9,7 @@ import unittest
 
 sys.path[:0] = [str(pathlib.Path(os.environ["WARPMETER_SOURCE"]) / "scripts/lib"), str(pathlib.Path(__file__).parent)]
 import report_samples  # noqa: E402
-from warpmeter import charts, findings, results, roofline, study  # noqa: E402
+from warpmeter import charts, findings, results, roofline, study, tables  # noqa: E402
 
 
 def placed(*documents):
@@ -88,10 +88,10 @@ class Placing(unittest.TestCase):
         self.assertEqual(whole.series_keys, ["impl", "run"])
         looks = charts.styles(whole)
         by_label = {whole.series_labels[key]: look for key, look in looks.items()}
-        first, second = by_label["flash, 0123456789"], by_label["flash, ffffffffff"]
+        first, second = by_label["flash (0123456789)"], by_label["flash (ffffffffff)"]
         self.assertEqual(first.colour, second.colour)
         self.assertNotEqual(first.variant, second.variant)
-        self.assertNotEqual(by_label["flash, 0123456789"].colour, by_label["naive, 0123456789"].colour)
+        self.assertNotEqual(by_label["flash (0123456789)"].colour, by_label["naive (0123456789)"].colour)
 
     def test_files_that_add_implementations_are_one_sweep(self):
         peers = report_samples.attention()
@@ -118,11 +118,36 @@ class Placing(unittest.TestCase):
         whole = placed(document)[0]
         self.assertEqual((whole.axis, whole.panel_keys), ("kv_len", ["batch"]))
         self.assertEqual(list(whole.series_labels.values()),
-                         ["naive", "flash_decode, tree, splits auto", "flash_decode, lse, splits 4"])
+                         ["naive", "flash_decode (tree, splits auto)", "flash_decode (lse, splits 4)"])
         document["rows"] = document["rows"][:8]
         whole = placed(document)[0]
         self.assertEqual(list(whole.series_labels.values()), ["naive", "flash_decode"])
         self.assertEqual(whole.constants["splits"], "auto")
+
+    def test_a_way_that_a_series_always_goes_makes_no_panels(self):
+        ways = (("naive", "naive"), ("fused", "flash"))
+        whole = of([{"structure": structure, "attention": attention, "batch": batch}
+                    for structure, attention in ways for batch in (1, 2)], fwd_ms=1.0)
+        self.assertEqual((whole.axis, whole.series_keys, whole.panel_keys), ("batch", ["structure"], []))
+        self.assertEqual(list(whole.series_labels.values()), ["naive", "fused (flash)"])
+        # Where it varies within a series, panels part it; and sizes are no ways, whatever goes along with them.
+        whole = of([{"structure": structure, "attention": attention, "batch": batch}
+                    for structure in ("naive", "fused") for attention in ("naive", "flash") for batch in (1, 2)])
+        self.assertEqual([whole.panel_title(panel) for panel in whole.panels], ["attention naive", "attention flash"])
+        whole = of([{"impl": impl, "d_model": width, "seq_len": length}
+                    for impl, width in (("naive", 64), ("flash", 128)) for length in (1, 2)])
+        self.assertEqual(whole.panel_keys, ["d_model"])
+
+    def test_studies_of_one_tool_are_told_apart(self):
+        keys = ["impl", "seq_len"]
+        sweep = report_samples.document("attn_bench", keys, rows({"impl": "flash", "seq_len": 1}))
+        decode = report_samples.document("attn_bench", ["mode", "impl", "kv_len"],
+                                         rows({"mode": "decode", "impl": "flash", "kv_len": 1}))
+        self.assertEqual([whole.name for whole in placed(sweep, decode)], ["attn_bench", "attn_bench decode"])
+        self.assertEqual([whole.name for whole in placed(sweep)], ["attn_bench"])
+        other = report_samples.document("attn_bench", ["mode", "impl", "chunk"],
+                                        rows({"mode": "decode", "impl": "flash", "chunk": 1}))
+        self.assertEqual([whole.name for whole in placed(decode, other)], ["attn_bench (1)", "attn_bench (2)"])
 
     def test_other_fields_are_another_study(self):
         self.assertEqual(
@@ -132,6 +157,24 @@ class Placing(unittest.TestCase):
 
 
 class Charts(unittest.TestCase):
+    def test_a_phase_in_two_units_and_its_first_run_are_one_chart(self):
+        whole = of([{"impl": "flash", "batch": batch} for batch in (1, 2)], fwd_ms=2.0, fwd_s=0.002, fwd_first_ms=9.0,
+                   fwd_noise=0.01, train_step_ms=4.0, train_step_s=0.004, train_step_noise=0.02)
+        drawn = charts.of_study(whole, charts.styles(whole))
+        self.assertEqual([chart.title for chart in drawn], ["Forward time", "Training step time"])
+        self.assertEqual(
+            [(column.group, column.heading) for column in tables.of_study(whole)[0].columns if column.group],
+            [("Forward", "ms"), ("Forward", "noise"), ("Training step", "ms"), ("Training step", "noise")],
+        )
+
+    def test_predicted_memory_is_drawn_until_it_is_measured(self):
+        one = [{"impl": "flash", "batch": batch} for batch in (1, 2)]
+        whole = of(one, fwd_predicted_peak_mem_mib=2.0, predicted_logits_mib=1.0)
+        self.assertEqual([field.name for field in charts.charted_fields(whole)],
+                         ["fwd_predicted_peak_mem_mib", "predicted_logits_mib"])
+        whole = of(one, fwd_predicted_peak_mem_mib=2.0, predicted_logits_mib=1.0, fwd_peak_mem_mib=2.5)
+        self.assertEqual([field.name for field in charts.charted_fields(whole)], ["fwd_peak_mem_mib"])
+
     def test_the_ceiling_that_a_row_was_held_against(self):
         whole = placed(report_samples.attention())[0]
         names = {}
@@ -229,6 +272,18 @@ class Findings(unittest.TestCase):
         self.assertEqual(
             self.answers({"naive": [1.08], "flash": [1.0], "fused": [9]}, noise=0.1), "flash and naive even"
         )
+
+    def test_the_best_speed_is_told_by_what_bounds_it(self):
+        """A kernel bound by compute among many bound by memory: FLOP/s, not the few bytes that it moves."""
+        made = [
+            {"kernel": kernel, "impl": "warpmeter", "cols": cols, "fwd_ms": 1.0, "fwd_tflops": 2.0, "fwd_gbps": 300.0,
+             "fwd_bound": bound, "fwd_bound_share": 0.5}
+            for kernel, bound in (("add", "memory"), ("row_sum", "memory"), ("matmul", "compute")) for cols in (1, 2)
+        ]
+        whole = placed(report_samples.document("kernel_bench", ["kernel", "impl", "cols"], rows(*made)))[0]
+        said = {answer.panel: answer.cells for answer in findings.of_study(whole).answers}
+        self.assertEqual(said["add"], ["300 GB/s at cols 1, 50.0% of the memory bound"])
+        self.assertEqual(said["matmul"], ["2 TFLOP/s at cols 1, 50.0% of the compute bound"])
 
     def test_alone_at_a_place_wins_nothing(self):
         self.assertEqual(self.answers({"naive": [2, None], "flash": [1, 1]}), "flash, 2.0x")

@@ -188,7 +188,7 @@ Conversation converse(const IsolatedRun& run, const Child& child, int fd) {
     if (interrupt_requested() && !interrupted_at) {
       interrupted_at = Clock::now();
       said.interrupted = true;
-      child.signal_group(SIGINT);
+      child.signal_group(interrupt_signal());
     }
     if (interrupted_at && since(*interrupted_at) > kInterruptGraceSeconds) return said;
     if (run.timeout_s && !interrupted_at && since(begin) >= *run.timeout_s) {
@@ -282,7 +282,7 @@ IsolatedResult run_isolated(const IsolatedRun& run, const reports::Row& row) {
     if (said.partial) result.row.figures = said.partial->figures;
     if (said.interrupted) {
       result.row.status = reports::Status::interrupted;
-      result.row.reason = "Ctrl-C";
+      result.row.reason = interrupt_text();
     } else if (said.timed_out) {
       result.row.status = reports::Status::timeout;
       result.row.reason = fmt::format("not finished after {} s (--row-timeout)", *run.timeout_s);

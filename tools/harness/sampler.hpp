@@ -71,11 +71,15 @@ class Sampler {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Ctrl-C came; unwinds to the sweep.
+/// Ctrl-C came, or SIGTERM, or the terminal went; unwinds to the sweep.
 struct Interrupted {};
-/// Installs SIGINT/SIGTERM handlers that set a flag (a second signal ends the process at once).
+/// Installs handlers of SIGINT, SIGTERM and, unless it is ignored (nohup), SIGHUP, which set a flag; a second SIGINT or
+/// SIGTERM ends the process at once.
 void install_interrupt_handler();
 [[nodiscard]] bool interrupt_requested() noexcept;
+/// The first signal that came, or 0; what it is to a reader: "Ctrl-C", "SIGTERM", "SIGHUP (its terminal is gone)".
+[[nodiscard]] int interrupt_signal() noexcept;
+[[nodiscard]] std::string interrupt_text();
 void throw_if_interrupted();
 
 }  // namespace warpmeter::harness

@@ -164,7 +164,7 @@ void Sweep::Impl::measure_isolated(Case& a_case, Row& row) {
   }
   if (row.status == Status::interrupted) {
     interrupted = true;
-    stopped = "Ctrl-C came before it";
+    stopped = interrupt_text() + " came before it";
   }
 }
 
@@ -175,7 +175,7 @@ void Sweep::Impl::measure(Case& a_case, Row& row) {
       break;
     case Aftermath::interrupted:
       interrupted = true;
-      stopped = "Ctrl-C came before it";
+      stopped = interrupt_text() + " came before it";
       break;
     case Aftermath::run_lost:
       stopped = fmt::format("row {} ended the run ({}); --isolate keeps that to one row", document.rows.size() + 1,
@@ -240,7 +240,7 @@ int Sweep::Impl::run(const std::vector<std::unique_ptr<Case>>& cases) {
     if (row.status == Status::not_run && stopped.empty()) {
       if (interrupt_requested()) {
         interrupted = true;
-        stopped = "Ctrl-C came before it";
+        stopped = interrupt_text() + " came before it";
       } else if (!outputs->useful()) {
         stopped = "there is nowhere left to put results";
       }

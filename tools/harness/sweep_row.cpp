@@ -39,7 +39,7 @@ Aftermath guarded(reports::Row& row, Action&& action) {
     fail(row, e.status(), e.what());
     return Aftermath::run_lost;
   } catch (const Interrupted&) {
-    fail(row, reports::Status::interrupted, "Ctrl-C");
+    fail(row, reports::Status::interrupted, interrupt_text());
     return Aftermath::interrupted;
   } catch (const std::bad_alloc&) {
     fail(row, reports::Status::oom, "the host's memory ran out (std::bad_alloc)");

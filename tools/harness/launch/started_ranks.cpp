@@ -189,6 +189,7 @@ void StartedRanks::start(const std::vector<std::string>& command, int rank) {
     if (getppid() != parent) _exit(127);
     signal(SIGINT, by_mpirun_ ? SIG_DFL : SIG_IGN);
     signal(SIGTERM, SIG_DFL);
+    if (!by_mpirun_) signal(SIGHUP, SIG_IGN);  // so is a terminal that goes
     dup2(null, STDIN_FILENO);
     dup2(by_mpirun_ ? output_.fd() : null, STDOUT_FILENO);
     if (by_mpirun_) dup2(output_.fd(), STDERR_FILENO);

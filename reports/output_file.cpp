@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -78,6 +79,11 @@ int write_all(int fd, std::string_view& text) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {  // a pipe that another program made non-blocking
+      pollfd room = {fd, POLLOUT, 0};
+      (void)::poll(&room, 1, -1);
+      continue;
+    }
     if (n < 0) return errno;
     text.remove_prefix(static_cast<std::size_t>(n));
   }

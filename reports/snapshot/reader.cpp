@@ -50,6 +50,10 @@ Snapshot parse(std::string_view bytes, const std::string& origin, const ReadLimi
     detail::DataTree tree(limits.memory_bytes);
     const std::size_t first = bytes.find_first_not_of(" \t\r\n");
     if (first == std::string_view::npos) throw detail::TreeError("is empty");
+    if (bytes.starts_with("\x1f\x8b")) throw detail::TreeError("compressed with gzip: gunzip it first");
+    if (bytes.starts_with("PK\x03\x04")) {
+      throw detail::TreeError("a zip file, as torch.save() writes; snapshots are written by _dump_snapshot()");
+    }
     // The model's own levels: the snapshot, a list, a trace, an event, its frames, a frame.
     constexpr std::size_t kModelNesting = 6;
     const detail::Word root = bytes[first] == '{' || bytes[first] == '['

@@ -258,8 +258,8 @@ void write_markdown(const DeviceSummary& s, std::size_t devices, std::size_t lim
       << "the cache gives back; " << mib(s.end.allocated - std::min(s.end.requested, s.end.allocated))
       << " lost to rounding\n";
   if (s.ooms != 0) {
-    out << "- Out of memory: " << s.ooms << " times; the last asked for " << mib(s.oom_requested) << " with "
-        << mib(s.oom_device_free) << " free on the device\n";
+    out << "- Out of memory: " << s.ooms << (s.ooms == 1 ? " time; it" : " times; the last") << " asked for "
+        << mib(s.oom_requested) << " with " << mib(s.oom_device_free) << " free on the device\n";
   }
   out << '\n';
   for (const Table& table : tables_of(s)) write_table(table, limit, out);

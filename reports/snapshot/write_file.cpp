@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +24,9 @@ int write_and_close(int fd, std::string_view contents) {
     const ssize_t n = ::write(fd, contents.data(), contents.size());
     if (n >= 0) {
       contents.remove_prefix(static_cast<std::size_t>(n));
+    } else if (errno == EAGAIN) {  // a pipe that another program made non-blocking
+      pollfd room = {fd, POLLOUT, 0};
+      (void)::poll(&room, 1, -1);
     } else if (errno != EINTR) {
       error = errno;
     }
@@ -31,7 +35,38 @@ int write_and_close(int fd, std::string_view contents) {
   return error;
 }
 
+/// A symbolic link stays one: what it leads to is replaced.
+std::string target_of(const std::string& path, bool exists) {
+  if (!exists) return path;
+  char* const real = ::realpath(path.c_str(), nullptr);
+  if (real == nullptr) return path;
+  std::string target = real;
+  std::free(real);
+  return target;
+}
+
 }  // namespace
+
+std::string why_not_writable(const std::string& path) {
+  struct stat status {};
+  const bool exists = ::stat(path.c_str(), &status) == 0;
+  int error = 0;
+  if (exists && S_ISDIR(status.st_mode)) {
+    error = EISDIR;
+  } else if (exists && !S_ISREG(status.st_mode)) {
+    if (::access(path.c_str(), W_OK) != 0) error = errno;  // opening a pipe would wait for its reader
+  } else {
+    std::string beside = target_of(path, exists) + ".XXXXXX";
+    const int fd = ::mkostemp(beside.data(), O_CLOEXEC);
+    if (fd < 0) {
+      error = errno;
+    } else {
+      ::close(fd);
+      ::unlink(beside.c_str());
+    }
+  }
+  return error == 0 ? "" : std::generic_category().message(error);
+}
 
 void write_file(const std::string& path, std::string_view contents) {
   struct stat status {};
@@ -42,14 +77,7 @@ void write_file(const std::string& path, std::string_view contents) {
     if (const int error = write_and_close(fd, contents); error != 0) fail(path, error);
     return;
   }
-  // A symbolic link stays one: what it leads to is replaced.
-  std::string target = path;
-  if (exists) {
-    if (char* const real = ::realpath(path.c_str(), nullptr)) {
-      target = real;
-      std::free(real);
-    }
-  }
+  const std::string target = target_of(path, exists);
   std::string beside = target + ".XXXXXX";
   const int fd = ::mkostemp(beside.data(), O_CLOEXEC);
   if (fd < 0) fail(path, errno);

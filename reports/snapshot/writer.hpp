@@ -25,4 +25,7 @@ void write_trace(const Snapshot& snapshot, std::ostream& out);
 /// Throws std::runtime_error: "cannot write 'x.pickle': No space left on device".
 void write_file(const std::string& path, std::string_view contents);
 
+/// Why write_file could not even begin ("No such file or directory"), or "". Leaves everything as it is.
+[[nodiscard]] std::string why_not_writable(const std::string& path);
+
 }  // namespace warpmeter::reports::snapshot

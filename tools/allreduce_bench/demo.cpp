@@ -68,7 +68,8 @@ int run_demo(int argc, const char* const* argv) {
     after += fmt::format("rank {} after all_reduce:  {}\n", rank, both.substr(middle + 1));
     ++rank;
   }
-  return harness::write_all(STDOUT_FILENO, before + after) == 0 ? 0 : 1;
+  harness::ProgressConsole console("allreduce_bench");
+  return harness::print_text(before + after, console) ? 0 : 1;
 }
 
 }  // namespace warpmeter::allreduce_bench

@@ -43,6 +43,10 @@ void OptionTable::add_presets(std::vector<Preset> presets) {
   for (Preset& preset : presets) impl_->presets.push_back(std::move(preset));
 }
 
+void OptionTable::set_operands(std::string operands) {
+  impl_->operands = std::move(operands);
+}
+
 void OptionTable::set_default_preset(std::string name) {
   const auto& known = impl_->presets;
   WM_CHECK(name.empty() || std::any_of(known.begin(), known.end(), [&](const Preset& p) { return p.name == name; }),
@@ -80,12 +84,12 @@ bool OptionTable::has(std::string_view name) const {
 }
 
 std::string OptionTable::help_text() const {
-  return detail::render_help(
-      {impl_->program, impl_->summary, impl_->specs, impl_->presets, impl_->default_preset, impl_->examples});
+  return detail::render_help({impl_->program, impl_->summary, impl_->operands, impl_->specs, impl_->presets,
+                              impl_->default_preset, impl_->examples});
 }
 std::string OptionTable::markdown_text() const {
-  return detail::render_markdown(
-      {impl_->program, impl_->summary, impl_->specs, impl_->presets, impl_->default_preset, impl_->examples});
+  return detail::render_markdown({impl_->program, impl_->summary, impl_->operands, impl_->specs, impl_->presets,
+                                  impl_->default_preset, impl_->examples});
 }
 
 std::string OptionTable::Impl::config_line(std::size_t at) const {

@@ -69,6 +69,8 @@ class OptionTable {
   /// `default_preset` is in force when neither --preset nor --config names one ("" = none).
   void add_presets(std::vector<Preset> presets);
   void set_default_preset(std::string name);
+  /// What the program takes beside options, for its help's line of usage: "FILE".
+  void set_operands(std::string operands);
   /// Lines of "Examples:" in --help.
   void add_examples(std::vector<std::string> lines);
 

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include <fmt/core.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include "tools/harness/usage_error.hpp"
@@ -16,10 +17,21 @@ int write_all(int fd, std::string_view text) noexcept {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {  // a pipe or terminal that another program made non-blocking
+      pollfd room = {fd, POLLOUT, 0};
+      (void)::poll(&room, 1, -1);
+      continue;
+    }
     if (n < 0) return errno;
     text.remove_prefix(static_cast<std::size_t>(n));
   }
   return 0;
+}
+
+bool print_text(std::string_view text, ProgressConsole& console) {
+  const int error = write_all(STDOUT_FILENO, text);
+  if (error != 0 && error != EPIPE) console.line(fmt::format("stdout cannot be written: {}", std::strerror(error)));
+  return error == 0;
 }
 
 SweepOutputs::SweepOutputs(const Settings& settings, const reports::WriterOptions& options, ProgressConsole& console)

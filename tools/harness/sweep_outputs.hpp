@@ -47,4 +47,8 @@ class SweepOutputs {
 /// Writes all of `text` to a file descriptor; returns 0 or errno (EPIPE needs SIGPIPE ignored).
 [[nodiscard]] int write_all(int fd, std::string_view text) noexcept;
 
+/// Writes what was asked for to stdout. Where that fails it says why, unless the reader left (`| head`), and returns
+/// false.
+[[nodiscard]] bool print_text(std::string_view text, ProgressConsole& console);
+
 }  // namespace warpmeter::harness

@@ -122,6 +122,7 @@ void check_columns(const std::vector<std::string>& asked, const std::vector<std:
 
 int print_dry_run(Session& session, const Tool& tool, const OptionTable& table,
                   const std::vector<std::unique_ptr<Case>>& cases, reports::Document document) {
+  ProgressConsole console(tool.name());
   const Settings& settings = session.settings();
   document = dry_run(session, table, tool.name(), cases, std::move(document));
   reports::WriterOptions options;
@@ -134,7 +135,7 @@ int print_dry_run(Session& session, const Tool& tool, const OptionTable& table,
   }
   std::ostringstream text;
   reports::write_document(document, settings.format, options, text);
-  return write_all(STDOUT_FILENO, text.view()) == 0 ? 0 : kFailure;
+  return print_text(text.view(), console) ? 0 : kFailure;
 }
 
 /// Started with one of them closed (>&-), the next file opened would get its number, and messages would go into it.
@@ -148,7 +149,10 @@ void occupy_standard_descriptors() {
 
 int run(const Tool& tool, int argc, const char* const* argv) {
   const OptionTable table = parse_command_line(tool, argc, argv);
-  if (const auto text = text_for(tool, table)) return write_all(STDOUT_FILENO, *text) == 0 ? 0 : kFailure;
+  if (const auto text = text_for(tool, table)) {
+    ProgressConsole console(tool.name());
+    return print_text(*text, console) ? 0 : kFailure;
+  }
 
   if (table.action() == OptionTable::Action::doctor) {
     install_interrupt_handler();

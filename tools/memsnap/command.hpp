@@ -43,6 +43,9 @@ void add_output_options(harness::OptionTable& table, std::string_view formats, s
 /// Prints on stdout; false where nobody reads it any more.
 bool print(std::string_view text);
 
+/// Before anything is read or recorded. Throws UsageError for a file that could not be written.
+void require_writable(const harness::OptionTable& table, const std::vector<std::string>& outputs);
+
 extern const Command kSummary;
 extern const Command kTimeline;
 extern const Command kDiff;

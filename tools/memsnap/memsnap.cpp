@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "reports/reader.hpp"
+#include "reports/snapshot/writer.hpp"
 #include "tools/harness/provenance.hpp"
 #include "tools/harness/sampler.hpp"
 #include "tools/harness/sweep_outputs.hpp"
@@ -52,6 +53,7 @@ std::string help_text() {
 
 OptionTable table_of(const Command& command) {
   OptionTable table(fmt::format("memsnap {}", command.name), std::string(command.summary));
+  if (command.file_count != 0) table.set_operands(std::string(command.files));
   command.add_options(table);
   const auto action = [&](std::string name, std::string help, bool hidden = false) {
     table.add(
@@ -153,7 +155,16 @@ void add_output_options(OptionTable& table, std::string_view formats, std::strin
 }
 
 bool print(std::string_view text) {
-  return harness::write_all(STDOUT_FILENO, text) == 0;
+  harness::ProgressConsole console("memsnap");
+  return harness::print_text(text, console);
+}
+
+void require_writable(const OptionTable& table, const std::vector<std::string>& outputs) {
+  for (const std::string& path : outputs) {
+    if (const std::string reason = reports::snapshot::why_not_writable(path); !reason.empty()) {
+      throw table.error("--output", path, fmt::format("cannot be written: {}", reason));
+    }
+  }
 }
 
 int run_memsnap(int argc, const char* const* argv) {

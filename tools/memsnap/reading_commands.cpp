@@ -45,6 +45,7 @@ std::vector<std::pair<std::string, Format>> table_outputs(const OptionTable& tab
     if (!format || *format == Format::jsonl) throw table.error("--output", path, "unknown ending");
     outputs.emplace_back(path, *format);
   }
+  require_writable(table, table.texts("--output"));
   return outputs;
 }
 
@@ -155,6 +156,7 @@ void add_convert_options(OptionTable& table) {
 
 int run_convert(const CommandLine& line) {
   const auto [path, kind] = converted_output(line.options);
+  require_writable(line.options, {path});
   const int protocol = static_cast<int>(line.options.integer("--protocol", 2, 4));
   const Snapshot snapshot = reports::snapshot::read_snapshot(line.files[0]);
   std::ostringstream out;
@@ -201,6 +203,7 @@ int run_timeline(const CommandLine& line) {
     if (!path.ends_with(".html") && !path.ends_with(".svg"))
       throw line.options.error("--output", path, "unknown ending");
   }
+  require_writable(line.options, outputs);
   const std::string& file = line.files[0];
   const Snapshot snapshot = reports::snapshot::read_snapshot(file);
   const std::string title =

@@ -96,6 +96,7 @@ std::vector<std::string> snapshot_outputs(const OptionTable& table) {
   if (outputs.empty() && !table.flag("--overhead")) {
     throw UsageError("--output", "", "nothing to write to", "-o snapshot.pickle");
   }
+  require_writable(table, outputs);
   return outputs;
 }
 

@@ -124,6 +124,9 @@ TEST(SnapshotReader, OfAKeyThatComesTwiceTheLastValueCounts) {
 
 TEST(SnapshotReader, WhatIsWrongIsSaidWhere) {
   EXPECT_EQ(problem_of(""), "file: is empty");
+  EXPECT_EQ(problem_of("\x1f\x8b\x08"), "file: compressed with gzip: gunzip it first");
+  EXPECT_EQ(problem_of("PK\x03\x04"),
+            "file: a zip file, as torch.save() writes; snapshots are written by _dump_snapshot()");
   EXPECT_EQ(problem_of("hello"), "file: byte 0: value 101 is used before it is remembered");
   EXPECT_EQ(problem_of("{}"), "file: not a memory snapshot: there is no 'segments'");
   EXPECT_EQ(problem_of("[1]"), "file: not a memory snapshot: a list");

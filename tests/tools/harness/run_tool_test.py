@@ -86,6 +86,11 @@ def signal_is_pending(pid, number):
                if line.startswith(("SigPnd:", "ShdPnd:")))
 
 
+def sleeps(pid):
+    """Whether it waits for something that is no disk."""
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "S"
+
+
 class WithFolder(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -363,6 +368,28 @@ class Streams(WithFolder):
         self.assertEqual(result.returncode, 1)
         self.assertIn("stdout cannot be written: No space left on device", result.stderr)
 
+    def test_a_text_that_stdout_does_not_take(self):
+        for option in ("--help", "--version", "--list", "--print-config", "--dry-run"):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                result = subprocess.run([TOOL, *BASE, option], stdout=full, stderr=subprocess.PIPE, text=True,
+                                        check=False, timeout=HANG)
+            self.assertEqual((result.returncode, result.stderr),
+                             (1, "fake_tool: stdout cannot be written: No space left on device\n"), option)
+
+    def test_a_stdout_that_does_not_wait(self):
+        """Whoever else has the pipe may have made it non-blocking; a full pipe is no error."""
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        filler = os.write(writer, b"x" * 1_000_000)  # as much as it holds
+        process = subprocess.Popen([TOOL, *BASE, "--help"], stdout=writer, stderr=subprocess.PIPE)
+        os.close(writer)
+        self.addCleanup(process.stderr.close)
+        wait_for(lambda: process.poll() is not None or sleeps(process.pid))  # for room: --help has nothing else to await
+        with open(reader, "rb") as file:
+            text = file.read()[filler:].decode()
+        self.assertEqual(process.wait(timeout=HANG), 0, process.stderr.read())
+        self.assertEqual(text, run("--help").stdout)
+
     def test_stdout_that_is_closed_is_not_some_other_file(self):
         file = self.path("rows.csv")
         result = subprocess.run([TOOL, *BASE, "--index", "1", "-o", file], stderr=subprocess.PIPE, text=True, check=False,
@@ -416,11 +443,11 @@ class Streams(WithFolder):
 
 
 class Interruption(WithFolder):
-    def start(self, *arguments, signal_at):
+    def start(self, *arguments, signal_at, **keywords):
         """Starts a tool whose -o file gets `signal_at` rows before it hangs; returns when they are there."""
         file = self.path("rows.json")
         process = subprocess.Popen([TOOL, *BASE, *arguments, "-o", file, "--format", "jsonl"], stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
+                                   stderr=subprocess.PIPE, text=True, **keywords)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.kill)
@@ -446,15 +473,35 @@ class Interruption(WithFolder):
         return document
 
     def test_ctrl_c_keeps_what_was_measured(self):
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number, what in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"),
+                             (signal.SIGHUP, "SIGHUP (its terminal is gone)")):
             process, file = self.start("--behavior", "ok,hang,slow", "--index", "3", signal_at=1)
             process.send_signal(number)
             document = self.finish(process, file, 130)
             self.assertEqual(statuses(document), ["ok", "interrupted", "not_run"])
             self.assertEqual(document["rows"][1]["first_ms"], 3)
-            self.assertEqual(document["rows"][2]["reason"], "Ctrl-C came before it")
+            self.assertEqual(document["rows"][1]["reason"], what)
+            self.assertEqual(document["rows"][2]["reason"], f"{what} came before it")
             os.unlink(file)
             self.hangs.unlink()
+
+    def test_a_session_that_ends_insists_on_nothing(self):
+        """A terminal that goes sends SIGHUP several times, and SIGTERM may follow: what was measured is still kept."""
+        process, file = self.start("--behavior", "ok,deaf,slow", "--index", "3", "--isolate", signal_at=1)
+        for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM):
+            process.send_signal(number)
+            wait_for(lambda number=number: not signal_is_pending(process.pid, number))
+        document = self.finish(process, file, 130)
+        self.assertEqual(statuses(document), ["ok", "interrupted", "not_run"])
+        self.assertEqual(document["rows"][1]["reason"], "SIGHUP (its terminal is gone)")
+
+    def test_nohup_survives_its_terminal(self):
+        process, file = self.start("--behavior", "ok,hang", "--index", "3", signal_at=1,
+                                   preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGINT)
+        document = self.finish(process, file, 130)
+        self.assertEqual(document["rows"][1]["reason"], "Ctrl-C")
 
     def test_ctrl_c_reaches_an_isolated_row(self):
         process, file = self.start("--behavior", "ok,hang,slow", "--index", "3", "--isolate", signal_at=1)

@@ -133,6 +133,8 @@ class Summary(Case):
 
     def test_pytorchs_snapshots(self):
         toy = self.held_against_python(TOY)
+        self.assertIn("- Out of memory: 1 time; it asked for 3814697 MiB with 142339 MiB free on the device\n",
+                      self.good("summary", TOY).stdout)
         self.assertEqual(toy["oom"], {"count": 1, "last_requested_bytes": 4000000000000, "last_device_free_bytes": 149253390336})
         mid = self.held_against_python(MID)
         self.assertEqual(mid["peak"]["phase"], "Optimizer.step#AdamW.step")
@@ -281,12 +283,24 @@ class Usage(Case):
         self.assertIn("memsnap record", self.good("--help").stdout)
         self.assertRegex(self.good("--version").stdout, r"^memsnap \(warpmeter \d")
         for command in ("summary", "timeline", "diff", "check", "convert", "record"):
-            self.assertIn(f"memsnap {command}", self.good(command, "--help").stdout)
+            files = {"diff": "A B ", "record": ""}.get(command, "FILE ")
+            self.assertIn(f"\nUsage: memsnap {command} {files}[options]\n", self.good(command, "--help").stdout)
 
     def test_outputs_that_cannot_be_written(self):
-        result = run("convert", TOY, "-o", self.folder / "none" / "x.json")
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("No such file or directory", result.stderr)
+        """Said before anything is read: there is no such file to read."""
+        for command, files, ending in (("summary", ["x"], "csv"), ("timeline", ["x"], "html"), ("convert", ["x"], "json"),
+                                       ("diff", ["x", "y"], "md"), ("record", [], "pickle")):
+            path = self.folder / "none" / f"x.{ending}"
+            line = self.refused(command, *files, "-o", path)
+            self.assertIn(f"--output '{path}': cannot be written: No such file or directory; accepted: file", line)
+        path.parent.mkdir()
+        path.mkdir()
+        self.assertIn("cannot be written: Is a directory", self.refused("record", "-o", path))
+        (path.parent / "full.json").symlink_to("/dev/full")  # what turns up only later is no bad usage
+        result = run("convert", TOY, "-o", path.parent / "full.json")
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1))
+        self.assertIn("No space left on device", result.stderr)
+        self.assertEqual(sorted(os.listdir(path.parent)), ["full.json", "x.pickle"])
 
 
 class Readme(Case):

@@ -129,7 +129,8 @@ std::string usage_of(const OptionSpec& spec) {
 std::string render_help(const HelpSource& source) {
   std::string out = fmt::format("{}: ", source.program);
   append_wrapped(out, source.summary, 2, out.size());
-  out += fmt::format("\nUsage: {} [options]\n", source.program);
+  out +=
+      fmt::format("\nUsage: {} {}[options]\n", source.program, source.operands + (source.operands.empty() ? "" : " "));
   for (const std::string& group : option_groups(source.specs)) {
     out += fmt::format("\n{}:\n", group);
     for (const OptionSpec& spec : source.specs) {

@@ -11,6 +11,7 @@ namespace warpmeter::harness::detail {
 struct HelpSource {
   const std::string& program;
   const std::string& summary;
+  const std::string& operands;
   const std::vector<OptionSpec>& specs;
   const std::vector<Preset>& presets;
   const std::string& default_preset;

@@ -66,6 +66,7 @@ struct Entry {
 struct OptionTable::Impl {
   std::string program;
   std::string summary;
+  std::string operands;
   std::vector<OptionSpec> specs;
   std::vector<Preset> presets;
   std::string default_preset;

@@ -163,7 +163,8 @@ int run_doctor(const std::string& tool, const OptionTable& table, int argc, cons
 
   const std::vector<Finding> findings = judge(facts);
   const bool json = settings.format == reports::Format::json;
-  if (write_all(STDOUT_FILENO, json ? to_json(facts, findings) : to_text(facts, findings)) != 0) return 1;
+  ProgressConsole console(tool);
+  if (!print_text(json ? to_json(facts, findings) : to_text(facts, findings), console)) return 1;
   return !findings.empty() && findings.front().severity == Severity::broken ? 1 : 0;
 }
 

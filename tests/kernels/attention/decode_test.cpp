@@ -120,6 +120,23 @@ TEST(Decode, EveryPairOfTypesGivesTheReference) {
   }
 }
 
+// Few rows are worked on together, by fours and twos; keys come by vectors, of which the last is not whole.
+TEST(Decode, EveryNumberOfRowsOfAKeyGivesTheReference) {
+  for (const DType cached : {DType::fp32, DType::bf16, DType::fp16}) {
+    for (const std::int64_t head_dim : {64, 96, 112, 128}) {
+      for (std::int64_t rows = 1; rows <= 9; ++rows) {
+        for (const std::int64_t page : {0, 16}) {
+          const bool of_tokens = rows % 2 == 1;  // each sees a key more than the one before it
+          const DecodeProblem problem{of_tokens ? 1 : rows, of_tokens ? rows : 1, DType::fp32};
+          Batch batch(problem, 1, head_dim, {rows, 99, 135}, cached, page);
+          batch.run();
+          EXPECT_LE(batch.error(), 1e-5) << rows << " rows of " << name(cached) << " d" << head_dim << " page " << page;
+        }
+      }
+    }
+  }
+}
+
 TEST(Decode, EveryMergeDealSplitAndBlockGivesTheReference) {
   Batch batch({8, 1, DType::fp32}, 4, 64, {1000, 1, 257}, DType::fp32, 16);
   std::vector<float> first;

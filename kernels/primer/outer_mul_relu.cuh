@@ -37,11 +37,19 @@ void run(const Problem& p, const Arguments& a) {
     T* const z = a.output<T>(0);
     const std::size_t bytes = p.rows * p.cols * sizeof(T);
     const bool past_cache = cpu_tools::exceeds_cache(bytes);
-    for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const float factor = to_float(y[row]);
-        write_row(z + row * p.cols, p.cols, past_cache,
-                  [&](std::int64_t i, std::int64_t count) { return max(load_some(x + i, count) * factor, Vec{}); });
+    // Rows that are written together: x is loaded, and widened, once for them.
+    constexpr int kMost = 4;
+    const std::int64_t together = p.cols % kStreamed<T> == 0 ? kMost : 1;
+    for_parts(p.rows, together, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; row += together) {
+        const std::int64_t rows = end - row < together ? end - row : together;
+        Vec factors[kMost];
+        for (std::int64_t r = 0; r < kMost; ++r) factors[r] = broadcast(to_float(y[row + (r < rows ? r : 0)]));
+        write_rows<kMost>(z + row * p.cols, rows, p.cols, p.cols, past_cache,
+                          [&](std::int64_t i, std::int64_t count, Vec(&v)[kMost]) WM_INLINE_LAMBDA {
+                            const Vec values = load_some(x + i, count);
+                            for (int r = 0; r < kMost; ++r) v[r] = max(values * factors[r], Vec{});
+                          });
       }
     });
   });

@@ -37,8 +37,18 @@ void run(const Problem& p, const Arguments& a) {
     for_parts(p.rows, 1, static_cast<double>(p.rows * p.cols * sizeof(T)), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
-        a.output<T>(0)[row] =
-            from_float<T>(sum_row(p.cols, [&](std::int64_t i, std::int64_t count) { return load_some(x + i, count); }));
+        Vec sums[4] = {};  // so that adding never waits for adding
+        std::int64_t i = 0;
+        for (; i + 4 * kWidth <= p.cols; i += 4 * kWidth) {
+          for (int half = 0; half < 2; ++half) {
+            Vec v[2];
+            load_two(x + i + half * 2 * kWidth, v);
+            sums[2 * half] = sums[2 * half] + v[0];
+            sums[2 * half + 1] = sums[2 * half + 1] + v[1];
+          }
+        }
+        for (; i < p.cols; i += kWidth) sums[0] = sums[0] + load_some(x + i, p.cols - i);
+        a.output<T>(0)[row] = from_float<T>(reduce_add((sums[0] + sums[1]) + (sums[2] + sums[3])));
       }
     });
   });

@@ -8,7 +8,10 @@
 #include "kernels/primer/kernel_file.hpp"
 
 #if WM_PRIMER_DESCRIBES
+#include "kernels/primer/detail/cpu_softmax_workspace.hpp"
 #include "kernels/primer/detail/softmax.hpp"
+#elif WM_PRIMER_CPU
+#include "kernels/primer/detail/cpu_softmax.hpp"
 #elif WM_PRIMER_CUDA
 #include "kernels/primer/cuda/cluster.cuh"
 #endif
@@ -21,7 +24,9 @@ constexpr float kLeast = -2e38f;       // below every score, and finite: -inf - 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
   Kernel kernel = softmax_kernel();
-  kernel.workspace_bytes = [](const Problem& p, Device d) { return cpu_floats(d, num_threads() * (p.cols + 16)); };
+  kernel.workspace_bytes = [](const Problem& p, Device d) {
+    return cpu_floats(d, 2 * num_threads() * cpu_tools::kept_floats(p.cols));
+  };
   return kernel;
 }
 #endif
@@ -32,18 +37,9 @@ void run(const Problem& p, const Arguments& a) {
     using T = decltype(type);
     const bool past_cache = cpu_tools::exceeds_cache(2 * p.rows * p.cols * sizeof(T));
     parallel_workers([&](int worker, int workers) {
-      float* const kept = static_cast<float*>(a.workspace) + worker * (p.cols + 16);  // the row's exponentials
-      for (std::int64_t row = p.rows * worker / workers; row < p.rows * (worker + 1) / workers; ++row) {
-        const T* const x = a.input<T>(0) + row * p.cols;
-        const float most = max_row(x, p.cols);
-        const float inverse = 1.0f / sum_row(p.cols, [&](std::int64_t i, std::int64_t count) {
-                                const Vec term = exp2_not_positive<T>((load_some(x + i, count) - most) * kLog2e);
-                                count < kWidth ? store_partial(kept + i, term, count) : store(kept + i, term);
-                                return keep_lanes(term, count, 0.0f);
-                              });
-        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache,
-                  [&](std::int64_t i, std::int64_t count) { return load_some(kept + i, count) * inverse; });
-      }
+      float* const kept = static_cast<float*>(a.workspace) + 2 * worker * cpu_tools::kept_floats(p.cols);
+      const std::int64_t begin = p.rows * worker / workers, end = p.rows * (worker + 1) / workers;
+      if (begin < end) softmax_rows(a.input<T>(0), a.output<T>(0), begin, end, p.cols, kLeast, kept, past_cache);
       finish_writes();
     });
   });

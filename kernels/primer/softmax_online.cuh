@@ -36,26 +36,26 @@ void run(const Problem& p, const Arguments& a) {
       alignas(64) float tile[kTile];
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
-        T* const y = a.output<T>(0) + row * p.cols;
+        const T* const next = x + (row + 1 < end ? p.cols : 0);  // asked for, half a line for each that is worked on
         float most = kLeast, sum = 0.0f;
         const auto raise = [&](Vec scores) WM_INLINE_LAMBDA { return exp2_not_positive<T>((scores - most) * kLog2e); };
         for (std::int64_t first = 0; first < p.cols; first += kTile) {
           const std::int64_t n = p.cols - first < kTile ? p.cols - first : kTile;
           const float before = most, of_tile = max_row(x + first, n);
           most = of_tile > most ? of_tile : most;
-          sum *= raise(broadcast(before))[0];
-          sum += sum_row(n, [&](std::int64_t i, std::int64_t count) {
-            const Vec term = raise(load_some(x + first + i, count));
-            count < kWidth ? store_partial(tile + i, term, count) : store(tile + i, term);
-            return keep_lanes(term, count, 0.0f);
-          });
+          sum = sum * raise(broadcast(before))[0] + sum_row(n, [&](std::int64_t i, std::int64_t count) {
+                  ask_for(next + (first + i) / 2);
+                  const Vec term = raise(load_some(x + first + i, count));
+                  count < kWidth ? store_partial(tile + i, term, count) : store(tile + i, term);
+                  return keep_lanes(term, count, 0.0f);
+                });
         }
         const float inverse = 1.0f / sum;
         const std::int64_t last = (p.cols - 1) / kTile * kTile;
-        write_row(y, last, past_cache,
-                  [&](std::int64_t at, std::int64_t count) { return raise(load_some(x + at, count)) * inverse; });
-        write_row(y + last, p.cols - last, past_cache,
-                  [&](std::int64_t at, std::int64_t count) { return load_some(tile + at, count) * inverse; });
+        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache, [&](std::int64_t at, std::int64_t count) {
+          ask_for(next + (p.cols + at) / 2);
+          return (at < last ? raise(load_some(x + at, count)) : load_some(tile + at - last, count)) * inverse;
+        });
       }
     });
   });

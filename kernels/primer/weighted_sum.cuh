@@ -44,19 +44,24 @@ void run(const Problem& p, const Arguments& a) {
         const std::int64_t rows = end - row < kRows ? end - row : kRows;
         const T* x[kRows];  // the last row again where there are fewer
         for (std::int64_t r = 0; r < kRows; ++r) x[r] = a.input<T>(0) + (row + (r < rows ? r : rows - 1)) * p.cols;
-        Vec sums[2][kRows] = {};
-        const auto add = [&](std::int64_t i, std::int64_t count, Vec(&to)[kRows]) WM_INLINE_LAMBDA {
-          const Vec weights = load_some(w + i, count);
-          for (std::int64_t r = 0; r < kRows; ++r) to[r] = fma(load_some(x[r] + i, count), weights, to[r]);
-        };
+        Vec sums[kRows][2] = {};
         std::int64_t i = 0;
         for (; i + 2 * kWidth <= p.cols; i += 2 * kWidth) {
-          add(i, kWidth, sums[0]);
-          add(i + kWidth, kWidth, sums[1]);
+          Vec weights[2];
+          load_two(w + i, weights);
+          for (std::int64_t r = 0; r < kRows; ++r) {
+            Vec v[2];
+            load_two(x[r] + i, v);
+            for (int half = 0; half < 2; ++half) sums[r][half] = fma(v[half], weights[half], sums[r][half]);
+          }
         }
-        for (; i < p.cols; i += kWidth) add(i, p.cols - i, sums[0]);
+        for (; i < p.cols; i += kWidth) {
+          const Vec weights = load_some(w + i, p.cols - i);
+          for (std::int64_t r = 0; r < kRows; ++r)
+            sums[r][0] = fma(load_some(x[r] + i, p.cols - i), weights, sums[r][0]);
+        }
         for (std::int64_t r = 0; r < rows; ++r)
-          a.output<T>(0)[row + r] = from_float<T>(reduce_add(sums[0][r] + sums[1][r]));
+          a.output<T>(0)[row + r] = from_float<T>(reduce_add(sums[r][0] + sums[r][1]));
       }
     });
   });

@@ -38,6 +38,31 @@ WM_INLINE Vec load_some(const T* p, std::int64_t count) {
   return count >= kWidth ? load(p) : load_partial(p, count);
 }
 
+/// Asks for a line that will be read, into the second-level cache: a request for the first level would hold one of its
+/// few miss buffers until memory answers. Any address will do.
+WM_INLINE void ask_for(const void* p) {
+  __builtin_prefetch(p, 0, 2);
+}
+
+/// Two vectors from p on for a sum, whose order is free: of bf16 the even elements and the odd ones, a shift and a mask
+/// away. What lies kAheadBytes further on is asked for: the processor's own reading ahead ends with each page.
+inline constexpr std::int64_t kAheadBytes = 2048;
+template <class T>
+WM_INLINE void load_two(const T* p, Vec (&v)[2]) {
+  constexpr std::int64_t kBytes = 2 * kWidth * sizeof(T), kLine = 64;
+  const char* const ahead = reinterpret_cast<const char*>(p) + kAheadBytes;
+  for (std::int64_t at = 0; at < kBytes; at += kLine) ask_for(ahead + at);
+  if constexpr (std::is_same_v<T, Bf16>) {
+    UintVec pairs;
+    __builtin_memcpy(&pairs, p, sizeof(pairs));
+    v[0] = bit_cast_vec<Vec>(pairs << 16);
+    v[1] = bit_cast_vec<Vec>(pairs & 0xFFFF0000u);
+  } else {
+    v[0] = load(p);
+    v[1] = load(p + kWidth);
+  }
+}
+
 /// 2^x for x <= 0, within 3e-7 of it, or 4e-6 for results of type T = 16 bits; less than 2^-126 for x under -126, 0
 /// from -127 on, NaN for NaN. Half of what exp2 costs, which takes any x.
 template <class T>
@@ -71,7 +96,22 @@ WM_INLINE UintVec streamed_bits(const Vec (&v)[1], float) {
   return bit_cast_vec<UintVec>(v[0]);
 }
 WM_INLINE UintVec streamed_bits(const Vec (&v)[2], Bf16) {
+#if defined(WM_ISA_avx512)
+  // As narrow_bf16, but for what it does about NaN: none here has bits below a bf16's that rounding could carry
+  // upwards, since operands are bf16.
+  UintVec rounded[2], upper;
+  for (int i = 0; i < 2; ++i) {
+    const UintVec bits = bit_cast_vec<UintVec>(v[i]);
+    const auto odd = bit_cast_vec<__m512i>(bits >> 16);
+    rounded[i] = bits - bit_cast_vec<UintVec>(_mm512_maskz_ternarylogic_epi32(kAllLanes, odd, _mm512_set1_epi32(1),
+                                                                              _mm512_set1_epi32(0x7FFE), 0x15));
+  }
+  for (unsigned i = 0; i < kWidth; ++i) upper[i] = (4 * i + 3) << 16 | (4 * i + 1);
+  return bit_cast_vec<UintVec>(_mm512_permutex2var_epi16(
+      bit_cast_vec<__m512i>(rounded[0]), bit_cast_vec<__m512i>(upper), bit_cast_vec<__m512i>(rounded[1])));
+#else
   return narrow_bf16(v[0], v[1]);
+#endif
 }
 WM_INLINE UintVec streamed_bits(const Vec (&v)[2], Fp16) {
   return narrow_fp16(v[0], v[1]);
@@ -136,7 +176,7 @@ WM_INLINE void write_rows(T* y, std::int64_t rows, std::int64_t stride, std::int
       i += count;
     }
   };
-  past_cache = past_cache && (kRows == 1 || stride % kStreamed<T> == 0);
+  past_cache = past_cache && (rows == 1 || stride % kStreamed<T> == 0);
   if (past_cache) some(unaligned(y) < n ? unaligned(y) : n);
   for (; i + kStreamed<T> <= n; i += kStreamed<T>) {
     constexpr int kParts = kStreamed<T> / kWidth;
@@ -203,9 +243,41 @@ WM_INLINE float sum_row(std::int64_t n, F&& f) {
   return reduce_add((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
+/// The largest of x[0, n), 16 bits: they are compared as integers, whose order is theirs where negative ones have all
+/// bits but the sign turned.
+template <class T>
+WM_INLINE float max_row_16bit(const T* x, std::int64_t n) {
+  using Halves = std::int16_t __attribute__((vector_size(kWidth * 4)));
+  constexpr std::int64_t kHalves = 2 * kWidth;
+  const auto in_order = [](auto bits) WM_INLINE_LAMBDA { return bits ^ ((bits >> 15) & 0x7FFF); };
+  Halves most[2] = {Halves{} - 0x7FFF, Halves{} - 0x7FFF};
+  std::int64_t i = 0;
+  const auto take = [&](Halves& to) WM_INLINE_LAMBDA {
+    Halves bits;
+    __builtin_memcpy(&bits, x + i, sizeof(bits));
+    bits = in_order(bits);
+    to = bits > to ? bits : to;
+    i += kHalves;
+  };
+  while (i + 2 * kHalves <= n) {
+    take(most[0]);
+    take(most[1]);
+  }
+  if (i + kHalves <= n) take(most[0]);
+  const Halves both = most[0] > most[1] ? most[0] : most[1];
+  int largest = -0x8000;
+  for (int lane = 0; lane < kHalves; ++lane) largest = both[lane] > largest ? both[lane] : largest;
+  for (; i < n; ++i) {
+    const int bits = in_order(static_cast<int>(static_cast<std::int16_t>(x[i].bits)));
+    largest = bits > largest ? bits : largest;
+  }
+  return to_float(T{static_cast<std::uint16_t>(in_order(largest))});
+}
+
 /// The largest of x[0, n), four at a time.
 template <class T>
 WM_INLINE float max_row(const T* x, std::int64_t n) {
+  if constexpr (sizeof(T) == 2) return max_row_16bit(x, n);
   Vec most[4];
   for (Vec& m : most) m = broadcast(to_float(x[0]));
   std::int64_t i = 0;

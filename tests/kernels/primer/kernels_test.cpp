@@ -107,12 +107,15 @@ TEST(Registry, FindsKernelsByName) {
   EXPECT_EQ(std::adjacent_find(all.begin(), all.end()), all.end());
 }
 
-/// The first result of a kernel for inputs given by hand, fp32.
+constexpr const char* kSoftmaxes[] = {"softmax_three_pass", "softmax_online", "softmax_one_read"};
+
+/// The last result of a kernel for inputs given by hand, fp32.
 std::vector<float> results_of(std::string_view name, const Problem& problem,
                               const std::vector<std::vector<float>>& in) {
   const Kernel& kernel = *find_kernel(name);
   std::vector<std::vector<float>> out;
-  std::vector<float> workspace(1 << 16);
+  const std::size_t bytes = kernel.workspace_bytes == nullptr ? 0 : kernel.workspace_bytes(problem, Device::cpu());
+  std::vector<float> workspace(bytes / sizeof(float));
   Arguments arguments;
   for (std::size_t i = 0; i < in.size(); ++i) arguments.in[i] = in[i].data();
   for (const TensorSpec& spec : kernel.outputs(problem)) out.emplace_back(spec.elements(), -1.0f);
@@ -138,7 +141,7 @@ TEST(ByHand, Sums) {
 
 TEST(ByHand, SoftmaxAndAttention) {
   const float log3 = std::log(3.0f);
-  for (const char* name : {"softmax_three_pass", "softmax_online", "softmax_one_read"}) {
+  for (const char* name : kSoftmaxes) {
     const auto y = results_of(name, {.rows = 1, .cols = 2}, {{5.0f, 5.0f + log3}});
     EXPECT_NEAR(y[0], 0.25f, 1e-6f) << name;
     EXPECT_NEAR(y[1], 0.75f, 1e-6f) << name;
@@ -157,6 +160,70 @@ TEST(ByHand, SoftmaxAndAttention) {
   // Weights 1/4 and 3/4 of the values.
   const auto y = results_of("scalar_attention", {.rows = 1, .cols = 2}, {{2.0f}, {0.0f, log3 / 2}, {8.0f, 16.0f}});
   EXPECT_NEAR(y[0], 14.0f, 1e-5f);
+}
+
+TEST(ByHand, SoftmaxOfRowsWhoseMaximumComesLate) {
+  // Longer than the tiles that have a maximum of their own, and several rows, each shifted by its number.
+  const std::int64_t rows = 5, cols = 20000;
+  std::vector<float> x;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t i = 0; i < cols; ++i)
+      x.push_back(static_cast<float>(row + i % 7) + static_cast<float>(i) * 1e-3f);
+  }
+  for (const char* name : kSoftmaxes) {
+    const auto y = results_of(name, {.rows = rows, .cols = cols}, {x});
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const float* const of_row = x.data() + row * cols;
+      double sum = 0;
+      for (std::int64_t i = 0; i < cols; ++i) sum += std::exp(double{of_row[i]} - row - 26);
+      for (std::int64_t i = 0; i < cols; ++i) {
+        const double expected = std::exp(double{of_row[i]} - row - 26) / sum;
+        ASSERT_NEAR(y[row * cols + i], expected, 3e-6 * expected) << name << " " << row << " " << i;
+      }
+    }
+  }
+}
+
+/// Results of a kernel with one operand, 16 bits.
+std::vector<std::uint16_t> bits_of(std::string_view name, const Problem& problem, const std::vector<std::uint16_t>& x) {
+  const Kernel& kernel = *find_kernel(name);
+  const std::size_t bytes = kernel.workspace_bytes == nullptr ? 0 : kernel.workspace_bytes(problem, Device::cpu());
+  std::vector<float> workspace(bytes / sizeof(float));
+  std::vector<std::uint16_t> out(x.size());
+  run(kernel, problem, {{x.data()}, {out.data()}, workspace.data()}, StreamView{Device::cpu()});
+  return out;
+}
+
+TEST(ByHand, SoftmaxFindsTheMaximumOfNegativeHalves) {
+  struct Halves {
+    DType dtype;
+    std::uint16_t low, high, infinite, one;  // -300, -200, -infinity, 1
+  };
+  for (const Halves& h :
+       {Halves{DType::bf16, 0xC396, 0xC348, 0xFF80, 0x3F80}, Halves{DType::fp16, 0xDCB0, 0xDA40, 0xFC00, 0x3C00}}) {
+    const Problem problem{.dtype = h.dtype, .rows = 1, .cols = 200};
+    for (const char* name : kSoftmaxes) {
+      for (std::size_t place = 0; place < 200; ++place) {
+        for (const std::uint16_t others : {h.low, h.infinite}) {
+          std::vector<std::uint16_t> x(200, others), expected(200, 0);
+          x[place] = h.high;
+          expected[place] = h.one;
+          ASSERT_EQ(bits_of(name, problem, x), expected) << name << " " << place << " " << others;
+        }
+      }
+    }
+  }
+}
+
+TEST(ByHand, WhatIsNoNumberStaysNone) {
+  std::vector<std::uint16_t> x;  // bf16: those of most and of fewest bits, either sign
+  for (int i = 0; i < 67; ++i)
+    x.push_back(static_cast<std::uint16_t>((i % 2 == 0 ? 0x7F81 : 0x7FFF) | i % 4 / 2 << 15));
+  for (const char* name : {"add", "softmax_three_pass", "softmax_online", "softmax_one_read"}) {
+    for (const std::uint16_t bits : bits_of(name, {.dtype = DType::bf16, .rows = 1, .cols = 67}, x)) {
+      EXPECT_GT(bits & 0x7FFF, 0x7F80) << name;
+    }
+  }
 }
 
 TEST(ByHand, ConvolutionBeginsAtTheResultAndEndsInZeros) {

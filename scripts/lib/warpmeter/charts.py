@@ -100,14 +100,21 @@ class Chart(NamedTuple):
         return any(series.missing for panel in self.panels for series in panel.series)
 
 
-def styles(study):
+class Looks:
+    """What has which colour, dashes and marker so far: studies in one picture, under one legend, share it."""
+
+    def __init__(self):
+        self.colours, self.variants, self.markers = {}, {}, {}
+
+
+def styles(study, looks=None):
     """{series key: Style}. Runs of one implementation share its colour and differ in marker and dashes."""
-    found, colours, variants = {}, {}, {}
-    for key in study.series_labels:
-        main, rest = (key[0], key[1:]) if len(study.series_keys) > 1 else (key, ())
-        colour = colours.setdefault(main, len(colours))
-        variant = variants.setdefault(rest, len(variants))
-        found[key] = Style(colour, variant, len(found))
+    looks, found = looks or Looks(), {}
+    for key, label in study.series_labels.items():
+        main, rest = (key[:1], key[1:]) if len(study.series_keys) > 1 else (key, ())
+        colour = looks.colours.setdefault(main or label, len(looks.colours))
+        variant = looks.variants.setdefault(rest, len(looks.variants))
+        found[key] = Style(colour, variant, looks.markers.setdefault(label, len(looks.markers)))
     return found
 
 

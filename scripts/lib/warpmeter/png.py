@@ -1,6 +1,7 @@
 """The plots as one picture, by matplotlib: the only module that needs more than the standard library."""
 
 import io
+import textwrap
 
 from warpmeter import charts, numerals, roofline, svg
 
@@ -9,6 +10,8 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "H", "*")
 _DASHES = ("-", (0, (5, 2)), (0, (1.5, 2)), (0, (6, 2, 1, 2)))
 _MOST_ACROSS = 4
 _MOST_PANELS = 48
+_LINE = 0.22  # inches of a legend's line
+_TITLE_WIDTH = 46  # characters above a panel
 
 
 class NoMatplotlib(Exception):
@@ -27,13 +30,8 @@ def draw(studies, title):
             f"--png needs matplotlib ({error}): pip install matplotlib, or apt-get install python3-matplotlib"
         ) from None
 
-    drawn = []
-    for whole in studies:
-        looks = charts.styles(whole)
-        roof = roofline.of_study(whole, looks)
-        drawn += charts.of_study(whole, looks) + ([roof] if roof else [])
-    places = [(chart, panel) for chart in drawn for panel in chart.panels][:_MOST_PANELS]
-    across = min(_MOST_ACROSS, max([len(chart.panels) for chart in drawn] + [1]))
+    places, all_panels = _places(studies)
+    across = min(_MOST_ACROSS, max([len(chart.panels) for _, chart, _ in places] + [1]))
     if across <= 2 and len(places) > 4:
         across = 4 if across == 2 else 3
     down = max(1, -(-len(places) // across))
@@ -42,9 +40,11 @@ def draw(studies, title):
     grid = figure.subplots(down, across, squeeze=False)
     for axes in grid.flat[len(places) :]:
         axes.axis("off")
-    for axes, (chart, panel) in zip(grid.flat, places):
-        _panel(axes, chart, panel)
-    _legend(figure, places)
+    for axes, (name, chart, panel) in zip(grid.flat, places):
+        _panel(axes, name, chart, panel)
+    _legend(figure, [(chart, panel) for _, chart, panel in places])
+    if len(places) < all_panels:
+        figure.supxlabel(f"{all_panels - len(places)} more panels are on the page.", fontsize=8.5, x=0.01, ha="left")
     if not places:
         grid[0][0].text(0.5, 0.5, "No figures to plot.", ha="center", transform=grid[0][0].transAxes)
     picture = io.BytesIO()
@@ -52,15 +52,31 @@ def draw(studies, title):
     return picture.getvalue()
 
 
+def _places(studies):
+    """[(the study's name where there are several, chart, panel)] and how many panels there are. Where that is more than
+    a picture takes, every study gets its share, and what one leaves goes to the others."""
+    looks, wanted = charts.Looks(), []
+    for whole in studies:
+        mine = charts.styles(whole, looks)
+        roof = roofline.of_study(whole, mine)
+        name = whole.name if len(studies) > 1 else ""
+        drawn = charts.of_study(whole, mine) + ([roof] if roof else [])
+        wanted.append([(name, chart, panel) for chart in drawn for panel in chart.panels])
+    places, left = {}, _MOST_PANELS
+    for rank, number in enumerate(sorted(range(len(wanted)), key=lambda number: len(wanted[number]))):
+        places[number] = wanted[number][: -(-left // (len(wanted) - rank))]
+        left -= len(places[number])
+    return [place for number in sorted(places) for place in places[number]], sum(map(len, wanted))
+
+
 def _plain(text):
     return str(text).replace("$", r"\$")  # else matplotlib reads formulas
 
 
-def _panel(axes, chart, panel):
+def _panel(axes, name, chart, panel):
     horizontal, vertical = chart.x_axis, chart.y_axis
-    axes.set_title(
-        _plain(f"{chart.title}{': ' + panel.title if panel.title else ''}"), fontsize=8.5, loc="left", fontweight="bold"
-    )
+    title = ": ".join(text for text in (name, chart.title, panel.title) if text)
+    axes.set_title(_plain(textwrap.fill(title, _TITLE_WIDTH)), fontsize=8.5, loc="left", fontweight="bold")
     axes.set_xlabel(_plain(chart.x_label), fontsize=8.5)
     for line in panel.lines:
         places = [
@@ -162,5 +178,7 @@ def _legend(figure, places):
         looks = {"handles": handles, "ncol": min(len(handles), 4), "fontsize": 8.5, "frameon": False}
         try:
             figure.legend(loc="outside upper right", **looks)
-        except ValueError:  # before matplotlib 3.7
+        except ValueError:  # before matplotlib 3.7: over the panels, so they make room for all but the heading's line
+            more = -(-len(handles) // looks["ncol"]) - 1
+            figure.get_layout_engine().set(rect=(0, 0, 1, 1 - _LINE * more / figure.get_figheight()))
             figure.legend(loc="upper right", **looks)

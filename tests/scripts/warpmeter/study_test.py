@@ -9,7 +9,7 @@ import unittest
 
 sys.path[:0] = [str(pathlib.Path(os.environ["WARPMETER_SOURCE"]) / "scripts/lib"), str(pathlib.Path(__file__).parent)]
 import report_samples  # noqa: E402
-from warpmeter import charts, findings, results, roofline, study, tables  # noqa: E402
+from warpmeter import charts, findings, png, results, roofline, study, tables  # noqa: E402
 
 
 def placed(*documents):
@@ -243,6 +243,42 @@ class Charts(unittest.TestCase):
             row.pop("fwd_bound_share", None)
             row.pop("bwd_bound_share", None)
         self.assertIsNone(roofline.of_study(placed(without)[0], charts.styles(placed(without)[0])))
+
+
+class Picture(unittest.TestCase):
+    """What several studies share in one picture."""
+
+    def studies(self, widths=1):
+        keys = ["impl", "d_model", "seq_len"]
+        wide = rows(*({"impl": impl, "d_model": width, "seq_len": length} for width in range(1, widths + 1)
+                      for impl in ("naive", "fused", "flash") for length in (1, 2)), fwd_ms=1.0)
+        narrow = rows(*({"mode": "prefill", "impl": impl, "chunk": chunk} for impl in ("naive", "flash", "other")
+                        for chunk in (1, 2)), chunked_ms=1.0)
+        return placed(report_samples.document("attn_bench", keys, wide),
+                      report_samples.document("attn_bench", ["mode", "impl", "chunk"], narrow))
+
+    def test_one_legend_is_true_of_all(self):
+        places, _ = png._places(self.studies())
+        looks = {}
+        for _, _, panel in places:
+            for series in panel.series:
+                self.assertEqual(looks.setdefault(series.label, series.style), series.style)
+        self.assertEqual(len({style.colour for style in looks.values()}), 4)
+
+    def test_every_study_has_its_share(self):
+        places, wanted = png._places(self.studies(widths=20))
+        self.assertEqual([name for name, _, _ in places], ["attn_bench"] * 20 + ["attn_bench prefill"])
+        self.assertEqual(wanted, 21)
+        places, wanted = png._places(self.studies(widths=60))  # charts have at most 24 panels
+        self.assertEqual((len(places), wanted), (25, 25))
+        many = [self.studies(widths=24)[0] for _ in range(3)] + [self.studies()[1]]
+        for number, whole in enumerate(many):
+            whole.name = str(number)
+        places, wanted = png._places(many)
+        names = [name for name, _, _ in places]
+        self.assertEqual(([names.count(str(number)) for number in range(4)], wanted), ([16, 16, 15, 1], 73))
+        self.assertEqual(names, sorted(names))
+        self.assertEqual([name for name, _, _ in png._places(many[:1])[0]], [""] * 24)
 
 
 class Findings(unittest.TestCase):

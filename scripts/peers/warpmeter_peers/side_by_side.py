@@ -16,6 +16,8 @@ USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 ORDER = (("ours", 1), ("pytorch", 1), ("pytorch", 2), ("ours", 2))
 OWN = ("-o", "--output", "--format", "--columns", "--wide", "--resume", "--against", "--dry-run", "--list", "--version",
        "--print-config")
+#: Which peer measures what attn_bench does in a mode.
+_PEERS = {"train": "pytorch_attention", "decode": "pytorch_serving", "prefill": "pytorch_serving"}
 HELP = """\
 side_by_side: attn_bench and PyTorch on the same sweep, in the order attn_bench, PyTorch, PyTorch, attn_bench.
 
@@ -68,6 +70,8 @@ def _parse(arguments):
             parser.error(f"{name}: not here; results go to --folder as JSON, ratios to stdout")
     if options.threads is not None and options.threads < 1:
         parser.error(f"--threads '{options.threads}': below 1; accepted: a whole number from 1")
+    if _mode(rest) not in ("", *_PEERS) and not options.peer:
+        parser.error(f"--mode '{_mode(rest)}': no peer measures it; accepted: {', '.join(_PEERS)}, or --peer PROGRAM")
     if options.show and not options.folder:
         parser.error("--show: needs --folder, where the results are")
     if options.show and rest:
@@ -100,14 +104,21 @@ def _mode(rest):
     return mode
 
 
+def _without_mode(rest):
+    return [word for before, word in zip(["", *rest], rest)
+            if before != "--mode" and word.partition("=")[0] != "--mode"]
+
+
 def _commands(options, rest):
     """What is run for each side, without its output file."""
     tool = [options.tool] if options.tool else [str(ROOT / "scripts" / "run"), "attn_bench"]
     # This Python has found its way here, so it is the one that may have torch.
-    name = "pytorch_serving" if _mode(rest) in ("decode", "prefill") else "pytorch_attention"
+    name = _PEERS.get(_mode(rest) or "train", "")  # none: --peer names one
     peer = [options.peer] if options.peer else [sys.executable, str(ROOT / "scripts" / "peers" / name)]
     ours = tool + (["--impl", options.impl] if options.impl else []) + rest
-    theirs = peer + (["--impl", options.peer_impl] if options.peer_impl else []) + rest
+    # A mode of its own is no option of the peer that has only that.
+    given = _without_mode(rest) if _mode(rest) == "train" and not options.peer else rest
+    theirs = peer + (["--impl", options.peer_impl] if options.peer_impl else []) + given
     return {"ours": ours, "pytorch": theirs}
 
 

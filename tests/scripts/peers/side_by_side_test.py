@@ -141,6 +141,29 @@ class SideBySide(unittest.TestCase):
         result = self.side_by_side("--show")
         self.assertEqual(result.returncode, 2)
 
+    def test_a_mode_that_no_peer_measures(self):
+        """Said before attn_bench has measured for nothing."""
+        result = run(sys.executable, SIDE_BY_SIDE, "--tool", self.place / "ours", "--folder", self.folder, "--mode",
+                     "mixed")
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1))
+        self.assertIn("--mode 'mixed': no peer measures it; accepted: train, decode, prefill, or --peer", result.stderr)
+        self.assertFalse(self.folder.exists())
+        result = self.side_by_side("--mode", "mixed", "--impl", "a", "--peer-impl", "b")  # a peer of one's own
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_the_peer_of_each_mode(self):
+        sys.path.insert(0, str(SIDE_BY_SIDE.parent))
+        from warpmeter_peers import side_by_side
+
+        for mode, peer, rest in (([], "pytorch_attention", []), (["--mode", "train"], "pytorch_attention", []),
+                                 (["--mode=train"], "pytorch_attention", []),
+                                 (["--mode", "decode"], "pytorch_serving", ["--mode", "decode"])):
+            options, given = side_by_side._parse([*mode, "--steps", "3"])
+            commands = side_by_side._commands(options, given)
+            self.assertEqual(commands["ours"][2:], [*mode, "--steps", "3"])
+            self.assertEqual(pathlib.Path(commands["pytorch"][1]).name, peer)
+            self.assertEqual(commands["pytorch"][2:], [*rest, "--steps", "3"])
+
     def test_a_program_that_is_not_there(self):
         result = run(sys.executable, SIDE_BY_SIDE, "--tool", self.place / "none", "--folder", self.folder)
         self.assertEqual(result.returncode, 2)

@@ -25,7 +25,9 @@ class Usage(unittest.TestCase):
     def test_bad_usage(self):
         for script, arguments, words in (("run", ["atn_bench"], ["atn_bench", "attn_bench"]), ("run", [], ["Usage"]),
                                          ("test", ["--preset", "fast"], ["fast", "release"]),
-                                         ("test", ["--preset"], ["--preset"])):
+                                         ("test", ["--preset"], ["--preset"]),
+                                         ("test", ["-j1", "--agian"], ["--agian", "--help"]),
+                                         ("test", ["-R", "attention", "-y"], ["-y"])):
             with self.subTest(script=script, arguments=arguments):
                 result = run(script, *arguments)
                 self.assertEqual(result.returncode, 2)

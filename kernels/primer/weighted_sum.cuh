@@ -51,6 +51,7 @@ void run(const Problem& p, const Arguments& a) {
           load_two(w + i, weights);
           for (std::int64_t r = 0; r < kRows; ++r) {
             Vec v[2];
+            ask_ahead(x[r] + i);
             load_two(x[r] + i, v);
             for (int half = 0; half < 2; ++half) sums[r][half] = fma(v[half], weights[half], sums[r][half]);
           }

@@ -44,19 +44,28 @@ WM_INLINE void ask_for(const void* p) {
   __builtin_prefetch(p, 0, 2);
 }
 
-/// Two vectors from p on for a sum, whose order is free: of bf16 the even elements and the odd ones, a shift and a mask
-/// away. What lies kAheadBytes further on is asked for: the processor's own reading ahead ends with each page.
-inline constexpr std::int64_t kAheadBytes = 2048;
+/// Asks for what lies a quarter of a page behind two vectors from p on.
+template <class T>
+WM_INLINE void ask_ahead(const T* p) {
+  constexpr std::int64_t kAheadBytes = 1024, kLineBytes = 64;
+  for (std::int64_t at = 0; at < static_cast<std::int64_t>(2 * kWidth * sizeof(T)); at += kLineBytes)
+    ask_for(reinterpret_cast<const char*>(p) + kAheadBytes + at);
+}
+
+/// Elements 0, 2, 4, ... and 1, 3, 5, ... of bf16: a shift and a mask away, while in order they would have to change
+/// lanes.
+WM_INLINE void widen_pairs(const Bf16* p, Vec (&v)[2]) {
+  UintVec pairs;
+  __builtin_memcpy(&pairs, p, sizeof(pairs));
+  v[0] = bit_cast_vec<Vec>(pairs << 16);
+  v[1] = bit_cast_vec<Vec>(pairs & 0xFFFF0000u);
+}
+
+/// Two vectors from p on for a sum, whose order is free: of bf16 in pairs.
 template <class T>
 WM_INLINE void load_two(const T* p, Vec (&v)[2]) {
-  constexpr std::int64_t kBytes = 2 * kWidth * sizeof(T), kLine = 64;
-  const char* const ahead = reinterpret_cast<const char*>(p) + kAheadBytes;
-  for (std::int64_t at = 0; at < kBytes; at += kLine) ask_for(ahead + at);
   if constexpr (std::is_same_v<T, Bf16>) {
-    UintVec pairs;
-    __builtin_memcpy(&pairs, p, sizeof(pairs));
-    v[0] = bit_cast_vec<Vec>(pairs << 16);
-    v[1] = bit_cast_vec<Vec>(pairs & 0xFFFF0000u);
+    widen_pairs(p, v);
   } else {
     v[0] = load(p);
     v[1] = load(p + kWidth);
@@ -90,6 +99,18 @@ WM_INLINE Vec exp2_not_positive(Vec x) {
 template <class T>
 inline constexpr int kStreamed = 4 / static_cast<int>(sizeof(T)) * kWidth;
 
+/// round_bf16 of a kernel's result, but for what that does about NaN: operands are bf16, so that no NaN has bits below
+/// a bf16's that could carry upwards.
+WM_INLINE UintVec round_result(Vec v) {
+  const UintVec bits = bit_cast_vec<UintVec>(v);
+#if defined(WM_ISA_avx512)  // in three instructions, as in round_bf16
+  const __m512i odd = bit_cast_vec<__m512i>(bits >> 16), one = _mm512_set1_epi32(1), most = _mm512_set1_epi32(0x7FFE);
+  return bits - bit_cast_vec<UintVec>(_mm512_maskz_ternarylogic_epi32(kAllLanes, odd, one, most, 0x15));
+#else
+  return bits + 0x7FFFu + ((bits >> 16) & 1u);
+#endif
+}
+
 /// The bits of a vector of fp32 or of two of 16 bits. They are put together in registers: two halves stored and the
 /// whole loaded again would wait for the stores.
 WM_INLINE UintVec streamed_bits(const Vec (&v)[1], float) {
@@ -97,24 +118,35 @@ WM_INLINE UintVec streamed_bits(const Vec (&v)[1], float) {
 }
 WM_INLINE UintVec streamed_bits(const Vec (&v)[2], Bf16) {
 #if defined(WM_ISA_avx512)
-  // As narrow_bf16, but for what it does about NaN: none here has bits below a bf16's that rounding could carry
-  // upwards, since operands are bf16.
-  UintVec rounded[2], upper;
-  for (int i = 0; i < 2; ++i) {
-    const UintVec bits = bit_cast_vec<UintVec>(v[i]);
-    const auto odd = bit_cast_vec<__m512i>(bits >> 16);
-    rounded[i] = bits - bit_cast_vec<UintVec>(_mm512_maskz_ternarylogic_epi32(kAllLanes, odd, _mm512_set1_epi32(1),
-                                                                              _mm512_set1_epi32(0x7FFE), 0x15));
-  }
+  UintVec upper;  // 1, 3, 5, ...: the upper halves of the 32-bit lanes of both
   for (unsigned i = 0; i < kWidth; ++i) upper[i] = (4 * i + 3) << 16 | (4 * i + 1);
-  return bit_cast_vec<UintVec>(_mm512_permutex2var_epi16(
-      bit_cast_vec<__m512i>(rounded[0]), bit_cast_vec<__m512i>(upper), bit_cast_vec<__m512i>(rounded[1])));
+  return bit_cast_vec<UintVec>(_mm512_permutex2var_epi16(bit_cast_vec<__m512i>(round_result(v[0])),
+                                                         bit_cast_vec<__m512i>(upper),
+                                                         bit_cast_vec<__m512i>(round_result(v[1]))));
 #else
   return narrow_bf16(v[0], v[1]);
 #endif
 }
 WM_INLINE UintVec streamed_bits(const Vec (&v)[2], Fp16) {
   return narrow_fp16(v[0], v[1]);
+}
+
+/// Stores a vector's bits; p is aligned to them where they go past the cache.
+template <class T>
+WM_INLINE void store_bits(T* p, UintVec bits, bool past_cache) {
+  if (!past_cache) {
+    __builtin_memcpy(p, &bits, sizeof(bits));
+    return;
+  }
+#if defined(WM_ISA_avx512)
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(p), bit_cast_vec<__m512i>(bits));
+#elif defined(WM_ISA_avx2)
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), bit_cast_vec<__m256i>(bits));
+#elif defined(__x86_64__)
+  _mm_stream_si128(reinterpret_cast<__m128i*>(p), bit_cast_vec<__m128i>(bits));
+#else
+  __builtin_memcpy(p, &bits, sizeof(bits));
+#endif
 }
 
 /// Stores a vector of fp32 or two of 16 bits; p is aligned to kStreamed elements where they go past the cache.
@@ -137,20 +169,7 @@ WM_INLINE void store_streamed(T* p, const Vec (&v)[kStreamed<T> / kWidth], bool 
     return;
   }
 #endif
-  const UintVec bits = streamed_bits(v, T{});
-  if (!past_cache) {
-    __builtin_memcpy(p, &bits, sizeof(bits));
-    return;
-  }
-#if defined(WM_ISA_avx512)
-  _mm512_stream_si512(reinterpret_cast<__m512i*>(p), bit_cast_vec<__m512i>(bits));
-#elif defined(WM_ISA_avx2)
-  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), bit_cast_vec<__m256i>(bits));
-#elif defined(__x86_64__)
-  _mm_stream_si128(reinterpret_cast<__m128i*>(p), bit_cast_vec<__m128i>(bits));
-#else
-  __builtin_memcpy(p, &bits, sizeof(bits));
-#endif
+  store_bits(p, streamed_bits(v, T{}), past_cache);
 }
 
 /// Elements before the first that may go past the cache.
@@ -160,7 +179,8 @@ WM_INLINE std::int64_t unaligned(const T* y) {
 }
 
 /// Writes [0, n) of `rows` rows, at most kRows, `stride` elements apart: f(i, count, v) puts the elements from i on of
-/// row r, of which `count` are stored, into v[r]. They go past the cache where all rows begin alike.
+/// row r, of which `count` are stored, into v[r]; where bf16 has f.has_pairs(i), f.pairs(i, even, odd) puts two vectors
+/// of every second element. They go past the cache where all rows begin alike.
 template <int kRows, class T, class F>
 WM_INLINE void write_rows(T* y, std::int64_t rows, std::int64_t stride, std::int64_t n, bool past_cache, F&& f) {
   std::int64_t i = 0;
@@ -179,6 +199,19 @@ WM_INLINE void write_rows(T* y, std::int64_t rows, std::int64_t stride, std::int
   past_cache = past_cache && (rows == 1 || stride % kStreamed<T> == 0);
   if (past_cache) some(unaligned(y) < n ? unaligned(y) : n);
   for (; i + kStreamed<T> <= n; i += kStreamed<T>) {
+    if constexpr (std::is_same_v<T, Bf16> && requires { f.has_pairs(i); }) {
+      if (f.has_pairs(i)) {
+        Vec even[kRows] = {}, odd[kRows] = {};
+        f.pairs(i, even, odd);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          if (r >= rows) break;
+          const UintVec bits = (round_result(odd[r]) & 0xFFFF0000u) | (round_result(even[r]) >> 16);
+          store_bits(y + r * stride + i, bits, past_cache);
+        }
+        continue;
+      }
+    }
     constexpr int kParts = kStreamed<T> / kWidth;
     Vec of_part[kParts][kRows] = {};
 #pragma GCC unroll 2

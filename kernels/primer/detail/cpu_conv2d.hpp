@@ -7,37 +7,82 @@ namespace warpmeter::primer::cpu_tools::WM_ISA {
 
 constexpr int kRowsAtOnce = 4;
 
-/// x, z: the first of up to four rows of results, `below` rows from there to the picture's end; w: weights as floats.
+/// Up to four rows of results, `below` rows from the first to the picture's end. x: where they begin; w: weights as
+/// floats.
 template <class T>
-WM_INLINE void convolve(const Problem& p, const T* x, const float* w, T* z, std::int64_t below, bool past_cache) {
-  const std::int64_t size = p.kernel_size, lines = kRowsAtOnce - 1 + size < below ? kRowsAtOnce - 1 + size : below;
-  Vec of_3x3[9];
-  for (int n = 0; n < 9; ++n) of_3x3[n] = broadcast(size == 3 ? w[n] : 0.0f);
-  const auto results = [&](std::int64_t i, std::int64_t, Vec(&sums)[kRowsAtOnce]) WM_INLINE_LAMBDA {
-    if (size == 3 && lines == kRowsAtOnce + 2 && p.cols - i >= 2 * kWidth) {  // the common size, and all is there
+class Convolution {
+ public:
+  WM_INLINE Convolution(const Problem& p, const T* x, const float* w, std::int64_t below)
+      : p_(p), x_(x), w_(w), lines_(kMost + p.kernel_size - 3 < below ? kMost + p.kernel_size - 3 : below) {
+    for (int n = 0; n < 9; ++n) of_3x3_[n] = broadcast(p.kernel_size == 3 ? w[n] : 0.0f);
+  }
+
+  /// Whether pairs(i) has all that it reads, and the kernel is of the common size.
+  [[nodiscard]] WM_INLINE bool has_pairs(std::int64_t i) const { return is_3x3() && p_.cols - i >= 2 * kWidth + 2; }
+
+  /// Sums of bf16 at i, i + 2, ... and at i + 1, i + 3, ...: no element has to change its lane for either.
+  WM_INLINE void pairs(std::int64_t i, Vec (&even)[kRowsAtOnce], Vec (&odd)[kRowsAtOnce]) const {
 #pragma GCC unroll 6
-      for (int line = 0; line < kRowsAtOnce + 2; ++line) {
-        const Vec here = load(x + i + line * p.cols), behind = load(x + i + line * p.cols + kWidth);
+    for (int line = 0; line < kMost; ++line) {
+      Vec here[2], next[2];
+      widen_pairs(x_ + i + line * p_.cols, here);
+      widen_pairs(x_ + i + line * p_.cols + 2, next);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRowsAtOnce; ++r) {
+        if (line < r || line > r + 2) continue;
+        const Vec* const w = of_3x3_ + 3 * (line - r);
+        even[r] = fma(here[0], w[0], fma(here[1], w[1], fma(next[0], w[2], even[r])));
+        odd[r] = fma(here[1], w[0], fma(next[0], w[1], fma(next[1], w[2], odd[r])));
+      }
+    }
+  }
+
+  /// Sums at i, i + 1, ...
+  WM_INLINE void operator()(std::int64_t i, std::int64_t /*count*/, Vec (&sums)[kRowsAtOnce]) const {
+    if (is_3x3() && p_.cols - i >= 2 * kWidth) {
+#pragma GCC unroll 6
+      for (int line = 0; line < kMost; ++line) {
+        const T* const x = x_ + i + line * p_.cols;
+        const Vec here = load(x), behind = load(x + kWidth);
         const Vec next = __builtin_shuffle(here, behind, lane_index() + 1);
         const Vec second = __builtin_shuffle(here, behind, lane_index() + 2);
 #pragma GCC unroll 4
         for (int r = 0; r < kRowsAtOnce; ++r) {
           if (line < r || line > r + 2) continue;
-          const Vec* const weights = of_3x3 + 3 * (line - r);
-          sums[r] = fma(here, weights[0], fma(next, weights[1], fma(second, weights[2], sums[r])));
+          const Vec* const w = of_3x3_ + 3 * (line - r);
+          sums[r] = fma(here, w[0], fma(next, w[1], fma(second, w[2], sums[r])));
         }
       }
       return;
     }
-    for (std::int64_t line = 0; line < lines; ++line)
-      for (std::int64_t dj = 0; dj < size && i + dj < p.cols; ++dj) {
-        const Vec values = load_some(x + i + line * p.cols + dj, p.cols - i - dj);
+    const std::int64_t size = p_.kernel_size;
+    for (std::int64_t line = 0; line < lines_; ++line)
+      for (std::int64_t dj = 0; dj < size && i + dj < p_.cols; ++dj) {
+        const Vec values = load_some(x_ + i + line * p_.cols + dj, p_.cols - i - dj);
 #pragma GCC unroll 4
         for (int r = 0; r < kRowsAtOnce; ++r)
-          if (line >= r && line < r + size) sums[r] = fma(values, broadcast(w[(line - r) * size + dj]), sums[r]);
+          if (line >= r && line < r + size) sums[r] = fma(values, broadcast(w_[(line - r) * size + dj]), sums[r]);
       }
-  };
-  write_rows<kRowsAtOnce>(z, below, p.cols, p.cols, past_cache, results);
+  }
+
+ private:
+  static constexpr int kMost = kRowsAtOnce + 2;  // lines in reach of a 3x3 kernel
+
+  [[nodiscard]] WM_INLINE bool is_3x3() const {
+    return p_.kernel_size == 3 && lines_ == kMost;
+  }
+
+  const Problem& p_;
+  const T* x_;
+  const float* w_;
+  std::int64_t lines_;
+  Vec of_3x3_[9];
+};
+
+/// x, z: the first of up to four rows, `below` rows from there to the picture's end; w: weights as floats.
+template <class T>
+WM_INLINE void convolve(const Problem& p, const T* x, const float* w, T* z, std::int64_t below, bool past_cache) {
+  write_rows<kRowsAtOnce>(z, below, p.cols, p.cols, past_cache, Convolution<T>(p, x, w, below));
 }
 
 }  // namespace warpmeter::primer::cpu_tools::WM_ISA

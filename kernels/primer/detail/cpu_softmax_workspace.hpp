@@ -7,7 +7,7 @@
 namespace warpmeter::primer::cpu_tools {
 
 /// Numbers whose exponentials are taken relative to one maximum.
-inline constexpr std::int64_t kSoftmaxTile = 4096;
+inline constexpr std::int64_t kSoftmaxTile = 2048;
 
 /// Floats of a row: its exponentials, and for each tile the maximum that they are relative to; a line of distance.
 [[nodiscard]] constexpr std::int64_t kept_floats(std::int64_t cols) noexcept {

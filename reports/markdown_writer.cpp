@@ -142,7 +142,9 @@ class MarkdownWriter final : public Writer {
       // A group that comes back gets a table of its own: what is printed cannot be added to.
       continued_ = !groups_seen_.insert(group).second;
     }
-    if (row.status != Status::ok) reasons_.push_back(reason_line(document, row));
+    // What was left out on purpose, a dry run's every row, is not said twice.
+    const bool said = row.status == Status::skipped && contains(options_.columns, "reason");
+    if (row.status != Status::ok && !said) reasons_.push_back(reason_line(document, row));
     if (open_ && brings_new_column(row)) {
       finish_table(out);
       continued_ = true;
@@ -161,7 +163,7 @@ class MarkdownWriter final : public Writer {
     if (rows_ == 0) block("No rows.\n", out);
     if (!reasons_.empty()) {
       std::string text = std::to_string(reasons_.size()) + " of " + std::to_string(rows_) +
-                         (rows_ == 1 ? " row is not ok:\n\n" : " rows are not ok:\n\n");
+                         (rows_ == 1 ? " row" : " rows") + (reasons_.size() == 1 ? " is" : " are") + " not ok:\n\n";
       for (const std::string& line : reasons_) text += "- " + line + '\n';
       block(text, out);
     }

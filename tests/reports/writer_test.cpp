@@ -159,6 +159,18 @@ TEST(Markdown, SaysWhyRowsAreNotOk) {
       << text;
 }
 
+TEST(Markdown, SkippedRowsWhoseReasonTheTableHasAreNotListed) {
+  Row dry = make_row("x", 1, {}, Status::skipped);
+  dry.reason = "dry run";
+  const Document document = make_document({dry, make_row("x", 2, {}, Status::crashed)});
+  const std::string with = written(document, Format::md, {kLayout, false, {"seq_len", "status", "reason"}});
+  EXPECT_NE(with.find("| skipped | dry run |"), std::string::npos) << with;
+  EXPECT_EQ(with.find("x, seq_len 1: skipped"), std::string::npos) << with;
+  EXPECT_NE(with.find("\n1 of 2 rows is not ok:\n\n- x, seq_len 2: crashed: why\n"), std::string::npos) << with;
+  const std::string without = written(document, Format::md, {kLayout});
+  EXPECT_NE(without.find("\n2 of 2 rows are not ok:\n\n- x, seq_len 1: skipped: dry run\n"), std::string::npos);
+}
+
 TEST(Markdown, TitlesByWhatTheValuesMean) {
   Row row = make_row("x|y", 1, {});
   row.configuration.set("causal", false);

@@ -58,10 +58,15 @@ struct Sweep::Impl {
   std::optional<Resume> read_resume() const {
     const std::string& path = session.settings().resume;
     if (path.empty()) return std::nullopt;
+    const std::string accepted = "a JSON or JSON-lines result of this tool";
     try {
-      return Resume(reports::read_document(path), document, session.settings().samples);
+      const reports::Document earlier = reports::read_document(path);
+      if (earlier.tool != document.tool) {
+        throw UsageError("--resume", path, fmt::format("it is a result of {}", one_line(earlier.tool)), accepted);
+      }
+      return Resume(earlier, document, session.settings().samples);
     } catch (const reports::ReadError& e) {
-      throw UsageError("--resume", path, e.what(), "a JSON or JSON-lines result of this tool");
+      throw UsageError("--resume", path, e.what(), accepted);
     }
   }
 

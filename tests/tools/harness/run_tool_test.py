@@ -341,6 +341,7 @@ class Streams(WithFolder):
         self.assertEqual(document["rows"][0]["predicted_peak_mem_mib"], 4 / 1024)
         self.assertEqual(pathlib.Path(file).read_text(), "precious")
         table = run("--index", "3", "--dry-run").stdout
+        self.assertNotIn("not ok", table)
         self.assertIn("first_flops", table)
 
     def test_a_reader_that_leaves(self):
@@ -621,6 +622,16 @@ class Resume(WithFolder):
         result = run("--resume", file, "-o", self.path("x.json"))
         self.assertEqual((result.returncode, result.stdout), (2, ""))
         self.assertIn("--resume", own_lines(result.stderr)[-1])
+
+    def test_another_tools_result_is_bad_usage(self):
+        """It is a mistake; and -o may name the same file, which would be lost."""
+        self.first_run("--index", "1")
+        other = pathlib.Path(self.file).read_text().replace('"tool": "fake_tool"', '"tool": "other_tool"')
+        pathlib.Path(self.file).write_text(other)
+        result = run("--index", "1", "--resume", self.file, "-o", self.file)
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertIn(f"--resume '{self.file}': it is a result of other_tool; accepted: ", own_lines(result.stderr)[-1])
+        self.assertEqual(pathlib.Path(self.file).read_text(), other)
 
 
 class ManyRows(WithFolder):

@@ -25,6 +25,7 @@ endif()
 add_library(warpmeter_fmt STATIC ${PROJECT_SOURCE_DIR}/cmake/fmt_core.cpp)
 target_include_directories(warpmeter_fmt SYSTEM PUBLIC
   $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
+target_compile_options(warpmeter_fmt PRIVATE $<$<CONFIG:Release>:-Og>)
 find_package(nlohmann_json QUIET)
 if(NOT nlohmann_json_FOUND)
   FetchContent_Declare(json URL https://github.com/nlohmann/json/releases/download/v3.11.3/json.tar.xz

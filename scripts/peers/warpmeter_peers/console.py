@@ -44,19 +44,27 @@ class Console:
 
 
 class Interrupt:
-    """Set by the first SIGINT or SIGTERM; a second one ends the process at once."""
+    """Set by the first SIGINT, SIGTERM or, unless it is ignored (nohup), SIGHUP; `cause` is what rows call it. A second
+    SIGINT or SIGTERM ends the process at once; a terminal that goes sends several SIGHUP and insists on nothing."""
 
     def __init__(self):
-        self.requested = False
+        self.cause = ""
+        self._insisted = False
 
     def install(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._handle)
 
-    def _handle(self, *_):
-        if self.requested:
+    def _handle(self, number, _):
+        self.cause = self.cause or {signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP (its terminal is gone)"}.get(
+            number, "Ctrl-C")
+        if number == signal.SIGHUP:
+            return
+        if self._insisted:
             os._exit(INTERRUPTED)
-        self.requested = True
+        self._insisted = True
 
     def __call__(self):
-        return self.requested
+        return bool(self.cause)

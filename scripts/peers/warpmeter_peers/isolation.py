@@ -45,7 +45,7 @@ def run_isolated(command, timeout_s, interrupt):
     if status == "timeout":
         return None, status, f"not finished after {timeout_s:g} s (--row-timeout)"
     if status == "interrupted":
-        return document, status, "Ctrl-C"
+        return document, status, interrupt.cause
     if child.returncode < 0:
         return document, status, f"its process was killed by {signal_text(-child.returncode)}"
     return document, status, f"its process exited with status {child.returncode}"

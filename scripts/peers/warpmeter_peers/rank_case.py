@@ -66,7 +66,7 @@ class RankCase:
             return None
         if answers is None:
             self._groups.close()
-            row.end("interrupted", "Ctrl-C")
+            row.end("interrupted", session.interrupted.cause)
         return answers
 
 

@@ -56,8 +56,9 @@ class Session:
         timer = make_timer(torch, settings, self.machine, self.console.warning)
         self._sampler = Sampler(timer, settings, self._interrupt)
 
+    @property
     def interrupted(self):
-        return self._interrupt()
+        return self._interrupt
 
     @property
     def sampler(self):
@@ -313,7 +314,7 @@ class Sweep:
         for index, (row, case) in enumerate(zip(rows, cases)):
             if row.status == "not_run":
                 if not self._stopped and self._interrupt():
-                    self._stopped = "Ctrl-C came before it"
+                    self._stopped = f"{self._interrupt.cause} came before it"
                 if self._stopped:
                     row.reason = self._stopped
                 else:
@@ -357,7 +358,7 @@ class Sweep:
         else:
             row.end(status, reason)
         if row.status == "interrupted":
-            self._stopped = "Ctrl-C came before it"
+            self._stopped = f"{self._interrupt.cause or row.reason} came before it"
 
     def _measure(self, case, row):
         torch, session = self._session.torch, self._session
@@ -372,8 +373,8 @@ class Sweep:
                 return
             case.run(session, row)
         except Interrupted:
-            row.end("interrupted", "Ctrl-C")
-            self._stopped = "Ctrl-C came before it"
+            row.end("interrupted", self._interrupt.cause)
+            self._stopped = f"{self._interrupt.cause} came before it"
         except Exception as error:  # noqa: BLE001 - whatever it is, it costs this row and no other
             self._fail(row, error)
         gc.collect()  # what a failed row left in cycles still holds memory

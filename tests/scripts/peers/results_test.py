@@ -257,6 +257,18 @@ class Sweeps(unittest.TestCase):
         result = run(sys.executable, "-c", code, PEERS)
         self.assertEqual((result.returncode, result.stdout), (130, "True\n"), result.stderr)
 
+    def test_a_terminal_that_goes(self):
+        """It sends SIGHUP more than once, and SIGTERM may follow; under nohup it is survived."""
+        code = ("import os, signal, sys; sys.path.insert(0, sys.argv[1]); from warpmeter_peers import console\n"
+                "if sys.argv[2:]: signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+                "interrupt = console.Interrupt(); interrupt.install()\n"
+                "for number in (signal.SIGHUP, signal.SIGHUP): os.kill(os.getpid(), number)\n"
+                "print(interrupt(), interrupt.cause, flush=True)\n"
+                "os.kill(os.getpid(), signal.SIGTERM); print(interrupt.cause, flush=True)")
+        gone = "SIGHUP (its terminal is gone)"
+        self.assertEqual(run(sys.executable, "-c", code, PEERS).stdout, f"True {gone}\n{gone}\n")
+        self.assertEqual(run(sys.executable, "-c", code, PEERS, "nohup").stdout, "False \nSIGTERM\n")
+
     def test_memory_limit(self):
         result = fake_peer("--size", "1", "--memory-limit", "500", "--format", "json")
         row = strict(result.stdout)["rows"][0]

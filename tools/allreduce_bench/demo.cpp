@@ -46,6 +46,12 @@ int run_demo(int argc, const char* const* argv) {
   const std::vector<std::string> arguments(argv, argv + argc);
   const CollectiveTool tool(arguments);
   harness::OptionTable table = harness::parse_command_line(tool, argc, argv);
+  for (const char* option : {"--output", "--format"}) {
+    if (table.given(option)) {
+      throw harness::UsageError(option, table.text(option), "--demo prints text and measures nothing",
+                                "without --demo");
+    }
+  }
   harness::Settings settings = harness::read_settings(table, tool.dtypes());
   tool.adjust(table, settings);
   const collectives::Backend& backend = *harness::launch::chosen_backends(table, settings.device).front();

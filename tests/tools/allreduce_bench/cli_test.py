@@ -202,6 +202,10 @@ class Usage(unittest.TestCase):
                 self.assertEqual(len(before), 4)
                 self.assertGreater(len(set(before)), 1)
                 self.assertEqual(after, [tuple(map(sum, zip(*before)))] * 4)
+        for arguments in (["--format", "json"], ["-o", "x.json"]):  # nothing would be written there
+            result = run("--device", "cpu", "--demo", *arguments)
+            self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (2, "", 1))
+            self.assertIn(f"'{arguments[1]}': --demo prints text and measures nothing", result.stderr)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,11 @@
 #include "tools/harness/grammar.hpp"
 
 namespace warpmeter::harness {
+namespace {
+
+constexpr std::size_t kStep = std::size_t{2} << 20;  // of CachingAllocator::available_bytes()
+
+}  // namespace
 
 std::optional<std::string> predicted_oom(const Prediction& prediction, std::size_t available, std::size_t limit) {
   if (prediction.peak_bytes <= available) return std::nullopt;
@@ -15,6 +20,9 @@ std::optional<std::string> predicted_oom(const Prediction& prediction, std::size
   std::string reason =
       fmt::format("predicted peak {}, free {}", format_size(prediction.peak_bytes), format_size(available));
   if (limit != 0) reason += fmt::format(", limit {}", format_size(limit));
+  if (prediction.peak_bytes <= limit && limit - prediction.peak_bytes < kStep) {
+    reason += fmt::format("; memory is reserved {} at a time", format_size(kStep));
+  }
   return reason;
 }
 
@@ -27,7 +35,6 @@ std::optional<std::string> predicted_oom(const Prediction& prediction, Session& 
     // A snapshot is wanted of a row that does not fit, and trying is safe: a GPU or the limit refuses. The host's own
     // memory does not, it would be paged out first.
     const std::size_t reserved = allocator.stats().current.reserved;
-    constexpr std::size_t kStep = std::size_t{2} << 20;  // of available_bytes()
     const bool limit_binds = limit != 0 && available + kStep > limit - std::min(limit, reserved);
     if (allocator.device().is_cuda() || limit_binds) return std::nullopt;
   }

@@ -18,6 +18,9 @@ TEST(PredictedOom, SaysWhatIsMissing) {
   EXPECT_EQ(predicted_oom(prediction, 12 * kMiB, 0), std::nullopt);
   EXPECT_EQ(predicted_oom(prediction, 8 * kMiB, 0), "predicted peak 12.0 MiB, free 8.0 MiB");
   EXPECT_EQ(predicted_oom(prediction, 8 * kMiB, 16 * kMiB), "predicted peak 12.0 MiB, free 8.0 MiB, limit 16.0 MiB");
+  // What is less than the limit and still does not fit needs a word.
+  EXPECT_EQ(predicted_oom(prediction, 12 * kMiB - 1, 13 * kMiB),
+            "predicted peak 12.0 MiB, free 12.0 MiB, limit 13.0 MiB; memory is reserved 2.0 MiB at a time");
 }
 
 TEST(PredictedOom, ARowWhoseFirstPhaseFitsIsTried) {

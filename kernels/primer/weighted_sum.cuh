@@ -34,7 +34,9 @@ Kernel describe() {
 
 #if WM_PRIMER_CPU
 void run(const Problem& p, const Arguments& a) {
-  constexpr std::int64_t kRows = 4;  // together: w, which comes from the cache as often, is loaded once for them
+  // Rows together: w, which comes from the cache as often, is loaded once for them. As many as registers hold two sums
+  // of.
+  constexpr std::int64_t kRows = kWidth == 16 ? 8 : 4;
   by_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
     const T* const w = a.input<T>(1);

@@ -280,6 +280,19 @@ class Pairs(WithFiles):
         lines = json.loads(self.run_script(base, older, "--json").stdout)["lines"]
         self.assertEqual([(line["field"], line["verdict"]) for line in lines], [("fwd_s", "SAME")])
 
+    def test_a_time_without_samples_is_no_surer_than_its_row(self):
+        """e2e_bench measures communication once, and takes what of it is exposed from the difference of two steps."""
+        for field, noise, word in (("comm_ms", 0.4, "UNCLEAR"), ("comm_ms", 0.002, "SLOWER"),
+                                   ("exposed_ms", 0.4, "UNCLEAR"), ("exposed_ms", 0.002, "SLOWER"),
+                                   ("exposed_ms", 0.02, "UNCLEAR")):  # 2% of 10 ms are 0.2 ms
+            with self.subTest(field=field, noise=noise):
+                base = self.file("a.json", document([row(fwd_ms=10.0, fwd_noise=noise, **{field: 0.5})]))
+                new = self.file("b.json", document([row(fwd_ms=10.0, fwd_noise=noise, **{field: 0.9})]))
+                found = self.run_script(base, new, "--json", "--fail-on-regression")
+                line = json.loads(found.stdout)["lines"][1]
+                self.assertEqual((line["field"], line["verdict"], line["base_noise"]), (field, word, None))
+                self.assertEqual(found.returncode, 1 if word == "SLOWER" else 0)
+
     def test_a_large_uncertainty_is_a_factor(self):
         """Beside the ratio that it multiplies or divides: 0.03 +- 331% would read as no change at all."""
         base = self.file("a.json", document([row(fwd_ms=30.0, fwd_noise=3.0)]))

@@ -193,16 +193,31 @@ def measurement_of(row, field, is_gpu):
     to_ms = fields.TIME_UNITS[field.unit] / fields.TIME_UNITS["ms"]
     samples = row.samples.get(f"{phase}samples_{field.unit}", ())
     n = row.number(f"{phase}n")
+    noise = row.number(f"{phase}noise")
     least = row.number(f"{phase}min_{field.unit}")
+    unknown = noise is None and n is None and not samples
     return verdict.Measurement(
         median=middle * to_ms,
-        noise=row.number(f"{phase}noise"),
+        noise=noise,
         n=int(n) if n else max(1, len(samples)),
         least=least * to_ms if least else None,
         samples=tuple(sample * to_ms for sample in samples),
         clock_mhz=row.number(f"{phase}clock_mhz") or None,
         grain_ms=verdict.GPU_GRAIN_MS if is_gpu else 0.0,
+        run_spread=_spread_of_row(row, field, middle) if unknown else 0.0,
     )
+
+
+def _spread_of_row(row, field, middle):
+    """A guess at how far a time without samples of its own moves from run to run: as its row's noisiest phase does;
+    what is left of one phase when another is taken off (exposed_ms), as far in milliseconds as that."""
+    spreads = [0.0]
+    for other in time_fields([row]):
+        noise, time = row.number(f"{other.phase}_noise" if other.phase else "noise"), row.number(other.name)
+        if noise and time:
+            rest = "exposed" in field.phase.split("_") and other.unit == field.unit
+            spreads.append(noise * (time / middle if rest else 1.0))
+    return max(spreads)
 
 
 def memory_changes(base, new):
@@ -371,5 +386,8 @@ def _pooled(measurements):
         least=median(leasts) if leasts else None,
         clock_mhz=median(clocks) if clocks else None,
         grain_ms=max(each.grain_ms for each in measurements),
-        run_spread=(max(middles) - min(middles)) / 2 / centre,
+        run_spread=max(
+            (max(middles) - min(middles)) / 2 / centre,
+            median(each.run_spread for each in measurements) / math.sqrt(len(measurements)),
+        ),
     )

@@ -40,7 +40,9 @@ def _figure(value):
 
 def _unsure(uncertainty):
     """Of a ratio, which it multiplies or divides: "1.44%", from a factor of e on "27x"."""
-    return numerals.percent(uncertainty) if uncertainty < 1 else numerals.times(math.exp(min(uncertainty, 20.0)))
+    if uncertainty < 1:
+        return numerals.percent(uncertainty)
+    return numerals.times(math.exp(uncertainty)) if uncertainty < math.log(1000) else "over 999x"
 
 
 def _spread(noise):

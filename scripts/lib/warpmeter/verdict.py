@@ -10,7 +10,8 @@ e   how well a run's samples tell its own median: from the order statistics arou
 d   how far the machine moves from run to run, of which a single run only shows traces: the largest of half the noise
     (device time of a GPU: a third; its noise is its timer's and its caches' more than a drift), the spread (scaled MAD)
     of the medians of eight consecutive parts of the raw samples, and, where several files of one build are at hand,
-    half the distance between their medians.
+    half the distance between their medians. A time without samples of its own (communication, what of it is exposed)
+    is taken to move as much as the noisiest phase of its row.
 f   0.4%: what clocks and temperature move between two runs of an idle machine however steady each was.
 g   what the clocks explain: by how much the two runs' SM clocks differ, where the rows have them; and on a GPU one
     grain of its timer (32 ns) beside the median.
@@ -71,7 +72,7 @@ class Measurement(NamedTuple):
     samples: tuple = ()
     clock_mhz: Optional[float] = None
     grain_ms: float = 0.0
-    run_spread: float = 0.0  # half the relative distance between medians of several runs
+    run_spread: float = 0.0  # half the relative distance between medians of several runs, or a guess at it
 
 
 class Verdict(NamedTuple):

@@ -25,6 +25,8 @@ _PHASES = {
     "chunked": "Chunked prefill",
     "train_step": "Training step",
     "train": "Training",
+    "comm": "Communication",
+    "exposed": "Exposed communication",
     "tpot": "Output token",
     "decode_alone": "Decoding alone",
     "": "",

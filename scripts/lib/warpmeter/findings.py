@@ -57,6 +57,9 @@ def of_study(whole):
         note = "The best speed reached, and the share of the bound measured on the device."
     answers = [answer for answer in answers if any(answer.cells)]
     phases = [charts.phase_title(field.phase) or "Time" for field in times]
+    told = [index for index in range(len(phases)) if any(answer.cells[index] for answer in answers)]
+    phases = [phases[index] for index in told]
+    answers = [Answer(answer.panel, [answer.cells[index] for index in told]) for answer in answers]
     return Findings(opening(whole), phases, answers, note, _troubles(whole), _notes(whole))
 
 

@@ -50,7 +50,8 @@ _SERIES = (
 #: it would part what one compares (e2e_bench's naive structure with naive attention from its fused one with flash).
 _WAYS = ("structure", "attention", "merge", "deal", "buffers", "in_place", "recompute", "graph", "side_stream", "adamw")
 #: Words that mean nothing without their field's name.
-_NAMED = ("size", "attention", "recompute", "adamw", "merge", "deal", "buffers")
+_NAMED = ("size", "attention", "recompute", "adamw", "merge", "deal", "buffers", "bucket", "optimizer",
+          "shard_optimizer", "freeze")
 #: The order in which panels are told apart; a field that follows from earlier ones is left out.
 _PANELS = (
     "tool",

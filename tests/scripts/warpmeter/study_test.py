@@ -321,6 +321,12 @@ class Findings(unittest.TestCase):
         self.assertEqual(said["add"], ["300 GB/s at cols 1, 50.0% of the memory bound"])
         self.assertEqual(said["matmul"], ["2 TFLOP/s at cols 1, 50.0% of the compute bound"])
 
+    def test_a_phase_that_nothing_is_said_of_is_no_column(self):
+        made = [{"impl": impl, "batch": batch, "fwd_ms": ms, "update_exposed_ms": 0.0}
+                for impl, ms in (("naive", 2.0), ("flash", 1.0)) for batch in (1, 2)]
+        found = findings.of_study(placed(report_samples.document("x", ["impl", "batch"], rows(*made)))[0])
+        self.assertEqual((found.phases, found.answers[0].cells), (["Forward"], ["flash, 2.0x"]))
+
     def test_alone_at_a_place_wins_nothing(self):
         self.assertEqual(self.answers({"naive": [2, None], "flash": [1, 1]}), "flash, 2.0x")
         self.assertIsNone(self.answers({"naive": [2, None], "flash": [None, 1]}))

@@ -176,6 +176,7 @@ DecodePlan plan_decode_cpu(const DecodeProblem& problem, const KvView& view, con
   // K and V of a block, read one after the other, stay in the second-level cache between score and sum of a few rows.
   constexpr std::int64_t kBlock = 256;
   constexpr std::int64_t kMemoryBlock = 2048;  // one or two rows go over K and V once, and memory likes long runs
+  constexpr std::int64_t kGroupBlock = 1024;   // four rows' scores fill half of the first level
   constexpr std::int64_t kPagedBlock = 512;
   constexpr std::int64_t kBlocksASplit = 8;  // whose unevenness does not show
   DecodePlan plan;
@@ -195,8 +196,8 @@ DecodePlan plan_decode_cpu(const DecodeProblem& problem, const KvView& view, con
     plan.splits = choose_splits(view.batch * heads * ceil_div(rows, kMostRows), grains, grain);
   }
   plan.block = grain;
-  if (options.block == 0 && plan.from_memory && (together || rows <= 2)) {
-    const std::int64_t most = together ? kPagedBlock : kMemoryBlock;
+  if (options.block == 0 && plan.from_memory && (together || rows <= 4)) {
+    const std::int64_t most = together ? kPagedBlock : rows <= 2 ? kMemoryBlock : kGroupBlock;
     while (plan.block < most && (plan.splits == 1 || view.longest() >= 2 * plan.block * kBlocksASplit * plan.splits)) {
       plan.block *= 2;
     }

@@ -98,9 +98,7 @@ void KernelCase::run(harness::Session& session, reports::Row& row) {
   const harness::Samples samples = session.sampler().measure({call, {}, 2});
   add_statistics(figures, pass, samples);
   harness::Work work{kernel.flops(problem), kernel.bytes(problem), kernel.compute_path(problem)};
-  // A CPU's one thread at a time may read faster than it copies, or slower: there the copy stands for both.
-  work.memory = kernel.traffic == primer::Traffic::read && device_.is_cuda() ? harness::MemoryRate::read
-                                                                             : harness::MemoryRate::copy;
+  work.memory = kernel.traffic == primer::Traffic::read ? harness::MemoryRate::read : harness::MemoryRate::copy;
   if (auto warning = add_rates(figures, pass, samples.statistics().median_ms, work, session.ceilings())) {
     session.warn(*warning + " (" + std::string(kernel.name) + ", " + describe(kernel, problem) + ")");
   }

@@ -1,5 +1,6 @@
 """What a study found, in words: what was measured on what, what was fastest where, what has no figure and why."""
 
+import statistics
 from collections import Counter
 from typing import NamedTuple
 
@@ -40,7 +41,7 @@ def of_study(whole):
     for field in charts.charted_fields(whole):
         if field.kind in ("speed", "bandwidth"):
             speeds.setdefault(field.phase, []).append(field)
-    if len(whole.series_labels) > 1:
+    if len({whole.contender(entry) for entry in whole.entries}) > 1:
         answers = [
             Answer(whole.panel_title(panel) or "all", [_fastest(whole, panel, field) for field in times])
             for panel in whole.panels[:MAX_LINES]
@@ -70,7 +71,8 @@ def status_counts(whole):
 
 
 def opening(whole):
-    compared = [value for value in dict.fromkeys(whole.series_labels.values()) if value]
+    labels = (whole.contender_label(whole.contender(entry)) for entry in whole.entries)
+    compared = [label for label in dict.fromkeys(labels) if label]
     what = numerals.listed(compared[:8]) + (f" and {len(compared) - 8} more" if len(compared) > 8 else "")
     devices = numerals.listed(dict.fromkeys(file.device_name for file in whole.files))
     starts = sorted(file.started_at for file in whole.files if file.started_at)
@@ -84,14 +86,13 @@ def opening(whole):
 
 def _fastest(whole, panel, field):
     """ "flash from 512 on, 1.6x to 5.9x faster than the next" for the places where at least two were measured."""
-    at = {}
+    runs = {}  # {place: {contender: [(time, noise)]}}
     for entry in whole.by_panel[panel]:
         time = entry.row.number(field.name)
         if time and entry.x is not None:
-            at.setdefault(whole.where(entry), {})[entry.series] = (
-                time,
-                entry.row.number(f"{field.phase}_noise") or 0.0,
-            )
+            noise = entry.row.number(f"{field.phase}_noise") or 0.0
+            runs.setdefault(whole.where(entry), {}).setdefault(whole.contender(entry), []).append((time, noise))
+    at = {x: {who: _together(found) for who, found in contenders.items()} for x, contenders in runs.items()}
     ranges = []  # [winner or None where even, [places], [ratios]]
     for x in sorted(at, key=whole.place if len(at) > 1 else None):
         ranked = sorted(at[x].items(), key=lambda item: item[1][0])
@@ -110,13 +111,19 @@ def _fastest(whole, panel, field):
     said = []
     for winner, places, ratios in ranges:
         where = "" if len(ranges) == 1 else f" {_places(whole, places)}"
-        names = " and ".join(whole.series_labels[key] for key in winner)
+        names = " and ".join(whole.contender_label(key) for key in winner)
         if len(winner) == 2:
             said.append(f"{names} even{where}")
             continue
         low, high = numerals.times(min(ratios)), numerals.times(max(ratios))
         said.append(f"{names}{where}, {low if low == high else f'{low} to {high}'}")
     return "; ".join(said[:4]) + (f"; and {len(said) - 4} more ranges" if len(said) > 4 else "")
+
+
+def _together(runs):
+    """(time, noise) of a program's runs: between them, and at least as noisy as they differ."""
+    times = [time for time, _ in runs]
+    return statistics.median(times), max(*(noise for _, noise in runs), max(times) / min(times) - 1)
 
 
 def _places(whole, places):

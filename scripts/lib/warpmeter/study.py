@@ -162,17 +162,34 @@ class Study:
         self.series_labels = {}
         for entry in self.entries:
             if entry.series not in self.series_labels:
-                self.series_labels[entry.series] = self._series_label(entry)
+                self.series_labels[entry.series] = self._series_label(entry, entry.series)
+        programs = [_program(file) for file in files]
+        self._again = {id(file): program and programs.count(program) > 1 for file, program in zip(files, programs)}
+        self._contender_labels = {}
+        for entry in self.entries:
+            contender = self.contender(entry)
+            if contender not in self._contender_labels:
+                self._contender_labels[contender] = self._series_label(entry, contender)
         self.charted = None  # charts.charted_fields keeps them here
         self._places = {category: index for index, category in enumerate(self.categories or ())}
         self.columns = list(dict.fromkeys(column for file in files for column in file.columns))
 
-    def _series_label(self, entry):
+    def _series_label(self, entry, key):
         """ "flash_decode (tree, splits 4)": a name, and in brackets what else tells it apart, for lists of them to be
         read as such."""
-        words = [value_text(name, entry.values[name]) for name in (*self.series_keys, *self._ways)]
+        words = [value_text(name, value) for name, value in zip(self.series_keys, key)]
+        words += [value_text(name, entry.values[name]) for name in self._ways]
         words = list(dict.fromkeys(word for word in words if word)) or [self.tool]
         return words[0] + (f" ({', '.join(words[1:])})" if words[1:] else "")
+
+    def contender(self, entry):
+        """Who a row speaks for where one is held against the others: its series; runs of one commit's clean build are
+        one."""
+        again = self._again[id(entry.file)]
+        return tuple(None if again and name == "run" else value for name, value in zip(self.series_keys, entry.series))
+
+    def contender_label(self, contender):
+        return self._contender_labels[contender]
 
     def panel_title(self, panel):
         return titled(zip(self.panel_keys, panel))
@@ -274,6 +291,11 @@ def _add_provenance(files, rows, names):
             values["run"] = runs[id(file)]
         names = [*names, "run"]
     return names
+
+
+def _program(file):
+    """What was built of what, or None where that is not known."""
+    return (file.tool, file.git_sha) if file.git_sha and not file.git_sha.endswith("+") else None
 
 
 def _device_labels(files):

@@ -101,10 +101,14 @@ double memory_rate(MemoryRate rate, Ceilings& ceilings) {
   return ceilings.memory_gbps();
 }
 
-std::string percent(double share) {
+std::string printed(const char* format, double value) {
   std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f%%", 100 * share);
+  std::snprintf(text.data(), text.size(), format, value);
   return text.data();
+}
+
+std::string percent(double share) {
+  return printed("%.1f%%", 100 * share);
 }
 
 }  // namespace
@@ -165,6 +169,22 @@ std::size_t Ceilings::hot_cache_bytes() const {
 
 reports::Object Ceilings::measured() const {
   return impl_->measured;
+}
+
+std::optional<std::string> Ceilings::memory_drift() {
+  constexpr double kWithin = 1.125;
+  const auto drift = [&](const char* field, const char* verb, auto measure) -> std::optional<std::string> {
+    const reports::Value* known = impl_->measured.find(field);
+    if (known == nullptr) return std::nullopt;
+    const double before = known->as_number().value_or(kUnknown), now = measure();
+    if (!(std::max(before, now) > kWithin * std::min(before, now))) return std::nullopt;  // nor where one is unknown
+    return "memory is " + std::string(verb) + " at " + printed("%.4g", now) + " GB/s now, and was at " +
+           printed("%.4g", before) +
+           " when this ceiling was measured: shares of it may be as far off; repeat the run, " +
+           "or measure fewer rows at a time";
+  };
+  if (auto text = drift("copy_gbps", "copied", [&] { return impl_->source->copy_gbps(); })) return text;
+  return drift("read_gbps", "read", [&] { return impl_->source->read_gbps(); });
 }
 
 void Ceilings::adopt(const reports::Object& known) {

@@ -52,6 +52,9 @@ class Ceilings {
   [[nodiscard]] std::size_t hot_cache_bytes() const;
   /// Those measured so far: matmul_fp32_tflops, matmul_tf32_tflops, matmul_16bit_tflops, copy_gbps, read_gbps.
   [[nodiscard]] reports::Object measured() const;
+  /// Measures those of the memory that were measured once more. A warning's text where one is not within an eighth of
+  /// what it was: a virtual machine's memory is shared, and its speed changes with what the neighbours do.
+  [[nodiscard]] std::optional<std::string> memory_drift();
   /// Takes over what measured() gave elsewhere on this device (an isolated process: its parent's): not measured again.
   void adopt(const reports::Object& known);
 

@@ -78,6 +78,8 @@ struct Sweep::Impl {
   void measure_isolated(Case& a_case, Row& row);
   void append(Row row);
   void update_document();
+  /// Warns where a CPU's memory has become faster or slower during a long sweep.
+  void look_at_memory_again();
   void report_end();
   [[nodiscard]] std::vector<std::string> child_command(const Case& a_case) const;
 
@@ -265,6 +267,7 @@ int Sweep::Impl::run(const std::vector<std::unique_ptr<Case>>& cases) {
     }
     append(std::move(row));
   }
+  look_at_memory_again();
   console.clear_status();
   update_document();
   outputs->end(document);
@@ -274,6 +277,16 @@ int Sweep::Impl::run(const std::vector<std::unique_ptr<Case>>& cases) {
   const bool failed =
       std::any_of(document.rows.begin(), document.rows.end(), [](const Row& row) { return is_failure(row.status); });
   return failed || outputs->failed() ? 1 : 0;
+}
+
+void Sweep::Impl::look_at_memory_again() {
+  constexpr double kLongSeconds = 30;  // beside which a third of a second more does not matter
+  if (!stopped.empty() || seconds_since(begin) < kLongSeconds) return;
+  if (!session.settings().device.is_cpu() || session.measured_ceilings().empty()) return;
+  try {
+    if (const auto text = session.ceilings().memory_drift()) session.warn(*text);
+  } catch (const Interrupted&) {  // the rows are all there
+  }
 }
 
 /// One line that says why the exit status will not be 0.

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <memory>
+#include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -40,6 +43,37 @@ struct FixedSource final : public CeilingSource {
 
 Ceilings fixed(FixedSource source = {}, std::size_t hot_cache_bytes = 0) {
   return Ceilings(std::make_unique<FixedSource>(source), hot_cache_bytes);
+}
+
+/// Memory that another speed is measured of each time.
+struct DriftingSource final : public CeilingSource {
+  double copy = 40, read = 60, factor = 1;
+  double matmul_tflops(ComputePath /*path*/) override {
+    ADD_FAILURE() << "is no memory";
+    return 0;
+  }
+  double copy_gbps() override { return copy *= factor; }
+  double read_gbps() override { return read *= factor; }
+};
+
+TEST(Ceilings, MemoryThatHasChangedIsSaid) {
+  const auto drift = [](double factor, bool copies) {
+    auto owned = std::make_unique<DriftingSource>();
+    DriftingSource& source = *owned;
+    Ceilings ceilings(std::move(owned));
+    EXPECT_FALSE(ceilings.memory_drift());  // nothing was measured
+    EXPECT_EQ(source.read, 60);             // nor is it
+    (void)(copies ? ceilings.copy_gbps() : ceilings.read_gbps());
+    source.factor = factor;
+    const auto text = ceilings.memory_drift();
+    EXPECT_EQ(copies ? ceilings.copy_gbps() : ceilings.read_gbps(), copies ? 40 : 60);  // rows were held against it
+    return text.value_or("");
+  };
+  EXPECT_EQ(drift(1.1, true), "");
+  EXPECT_EQ(drift(1 / 1.1, false), "");
+  EXPECT_EQ(drift(kNaN, false), "");
+  EXPECT_NE(drift(0.5, true).find("memory is copied at 20 GB/s now, and was at 40 "), std::string::npos);
+  EXPECT_NE(drift(1.25, false).find("memory is read at 75 GB/s now, and was at 60 "), std::string::npos);
 }
 
 TEST(Ceilings, EachIsMeasuredOnceAndListed) {

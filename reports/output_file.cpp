@@ -9,10 +9,11 @@
 #include <utility>
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "reports/write_all.hpp"
 
 namespace warpmeter::reports {
 namespace {
@@ -73,21 +74,10 @@ class NoSigpipe {
   bool was_pending_ = false;
 };
 
-/// Writes `text` and shortens it by what was written. 0 or the errno.
-int write_all(int fd, std::string_view& text) {
+/// write_all, but a reader who leaves is an error and no signal.
+int write_guarded(int fd, std::string_view& rest) {
   const NoSigpipe guard;
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) {  // a pipe that another program made non-blocking
-      pollfd room = {fd, POLLOUT, 0};
-      (void)::poll(&room, 1, -1);
-      continue;
-    }
-    if (n < 0) return errno;
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return 0;
+  return write_all(fd, rest);
 }
 
 /// Where the links of `path` end, as an absolute path; what is there need not exist.
@@ -198,7 +188,7 @@ void OutputFile::Impl::replace(std::string_view text) {
     if (::fchmod(file.get(), old.st_mode & 07777) != 0) errno = 0;
   }
   std::string_view rest = text;
-  int error = write_all(file.get(), rest);
+  int error = write_guarded(file.get(), rest);
   if (error == 0 && ::fsync(file.get()) != 0 && errno != EINVAL) error = errno;
   if (!file.close() && error == 0) error = errno;
   if (error == 0 && ::rename(beside.c_str(), target.c_str()) != 0) error = errno;
@@ -216,7 +206,7 @@ void OutputFile::Impl::replace_in_place(std::string_view text) {
   if (!file.valid()) fail(path, errno);
   // Truncated last: until then a failure leaves a long file, not an empty one.
   std::string_view rest = text;
-  int error = write_all(file.get(), rest);
+  int error = write_guarded(file.get(), rest);
   if (error == 0 && ::ftruncate(file.get(), static_cast<off_t>(text.size())) != 0) error = errno;
   if (error == 0 && ::fsync(file.get()) != 0 && errno != EINVAL) error = errno;
   if (!file.close() && error == 0) error = errno;
@@ -237,7 +227,7 @@ void OutputFile::Impl::append(const Document& document, bool last) {
   }
   // What a full device did not take is tried again with the next row, so that the stream has no hole.
   std::string_view rest = unsent;
-  const int error = write_all(stream.get(), rest);
+  const int error = write_guarded(stream.get(), rest);
   unsent.erase(0, unsent.size() - rest.size());
   if (error != 0) fail(path, error);
 }

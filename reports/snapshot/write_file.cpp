@@ -4,11 +4,11 @@
 #include <system_error>
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "reports/snapshot/writer.hpp"
+#include "reports/write_all.hpp"
 
 namespace warpmeter::reports::snapshot {
 namespace {
@@ -19,18 +19,7 @@ namespace {
 
 /// 0 or the errno. Closes `fd`.
 int write_and_close(int fd, std::string_view contents) {
-  int error = 0;
-  while (error == 0 && !contents.empty()) {
-    const ssize_t n = ::write(fd, contents.data(), contents.size());
-    if (n >= 0) {
-      contents.remove_prefix(static_cast<std::size_t>(n));
-    } else if (errno == EAGAIN) {  // a pipe that another program made non-blocking
-      pollfd room = {fd, POLLOUT, 0};
-      (void)::poll(&room, 1, -1);
-    } else if (errno != EINTR) {
-      error = errno;
-    }
-  }
+  int error = write_all(fd, contents);
   if (::close(fd) != 0 && error == 0) error = errno;  // some file systems report a full disk only here
   return error;
 }

@@ -6,26 +6,15 @@
 #include <sstream>
 
 #include <fmt/core.h>
-#include <poll.h>
 #include <unistd.h>
 
+#include "reports/write_all.hpp"
 #include "tools/harness/usage_error.hpp"
 
 namespace warpmeter::harness {
 
 int write_all(int fd, std::string_view text) noexcept {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) {  // a pipe or terminal that another program made non-blocking
-      pollfd room = {fd, POLLOUT, 0};
-      (void)::poll(&room, 1, -1);
-      continue;
-    }
-    if (n < 0) return errno;
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return 0;
+  return reports::write_all(fd, text);
 }
 
 bool print_text(std::string_view text, ProgressConsole& console) {

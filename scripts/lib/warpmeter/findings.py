@@ -41,7 +41,7 @@ def of_study(whole):
     for field in charts.charted_fields(whole):
         if field.kind in ("speed", "bandwidth"):
             speeds.setdefault(field.phase, []).append(field)
-    if len({whole.contender(entry) for entry in whole.entries}) > 1:
+    if len(whole.contender_labels) > 1:
         answers = [
             Answer(whole.panel_title(panel) or "all", [_fastest(whole, panel, field) for field in times])
             for panel in whole.panels[:MAX_LINES]
@@ -71,8 +71,7 @@ def status_counts(whole):
 
 
 def opening(whole):
-    labels = (whole.contender_label(whole.contender(entry)) for entry in whole.entries)
-    compared = [label for label in dict.fromkeys(labels) if label]
+    compared = [label for label in dict.fromkeys(whole.contender_labels.values()) if label]
     what = numerals.listed(compared[:8]) + (f" and {len(compared) - 8} more" if len(compared) > 8 else "")
     devices = numerals.listed(dict.fromkeys(file.device_name for file in whole.files))
     starts = sorted(file.started_at for file in whole.files if file.started_at)
@@ -111,7 +110,7 @@ def _fastest(whole, panel, field):
     said = []
     for winner, places, ratios in ranges:
         where = "" if len(ranges) == 1 else f" {_places(whole, places)}"
-        names = " and ".join(whole.contender_label(key) for key in winner)
+        names = " and ".join(whole.contender_labels[key] for key in winner)
         if len(winner) == 2:
             said.append(f"{names} even{where}")
             continue

@@ -165,11 +165,11 @@ class Study:
                 self.series_labels[entry.series] = self._series_label(entry, entry.series)
         programs = [_program(file) for file in files]
         self._again = {id(file): program and programs.count(program) > 1 for file, program in zip(files, programs)}
-        self._contender_labels = {}
+        self.contender_labels = {}
         for entry in self.entries:
             contender = self.contender(entry)
-            if contender not in self._contender_labels:
-                self._contender_labels[contender] = self._series_label(entry, contender)
+            if contender not in self.contender_labels:
+                self.contender_labels[contender] = self._series_label(entry, contender)
         self.charted = None  # charts.charted_fields keeps them here
         self._places = {category: index for index, category in enumerate(self.categories or ())}
         self.columns = list(dict.fromkeys(column for file in files for column in file.columns))
@@ -183,13 +183,10 @@ class Study:
         return words[0] + (f" ({', '.join(words[1:])})" if words[1:] else "")
 
     def contender(self, entry):
-        """Who a row speaks for where one is held against the others: its series; runs of one commit's clean build are
-        one."""
+        """Who a row speaks for where one is held against the others: its series, but runs of one commit's clean build,
+        with the same settings, are one. contender_labels has their names."""
         again = self._again[id(entry.file)]
         return tuple(None if again and name == "run" else value for name, value in zip(self.series_keys, entry.series))
-
-    def contender_label(self, contender):
-        return self._contender_labels[contender]
 
     def panel_title(self, panel):
         return titled(zip(self.panel_keys, panel))
@@ -294,8 +291,9 @@ def _add_provenance(files, rows, names):
 
 
 def _program(file):
-    """What was built of what, or None where that is not known."""
-    return (file.tool, file.git_sha) if file.git_sha and not file.git_sha.endswith("+") else None
+    """What was built of what, and how it measured; None where that is not known."""
+    known = file.version.get("git_sha") and not file.version.get("dirty")
+    return (file.tool, file.version, file.settings) if known else None
 
 
 def _device_labels(files):

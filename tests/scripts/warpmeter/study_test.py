@@ -311,20 +311,23 @@ class Findings(unittest.TestCase):
 
     def test_runs_of_one_build_do_not_rival_each_other(self):
         """Ours and a peer's, each twice, as side_by_side measures them; a peer between our runs is even with us."""
-        def said(ours, peers, **version):
+        def said(ours, peers, caches=("cold", "cold"), **version):
             made = []
             for tool, impl, runs in (("attn_bench", "flash", ours), ("pytorch_attention", "pytorch_sdpa", peers)):
-                for ms in runs:
+                for ms, cache in zip(runs, caches):
                     document = report_samples.document(
                         tool, ["impl", "seq_len"],
                         rows(*({"impl": impl, "seq_len": n, "fwd_ms": ms, "fwd_noise": 0.002} for n in (256, 512))))
                     document["version"].update(version)
+                    document["settings"]["cache"] = cache
                     made.append(document)
             found = findings.of_study(placed(*made)[0])
             return found.answers[0].cells[0], found.opening.split(" on ")[0]
         opening = "attn_bench and pytorch_attention measured 8 configurations of flash and pytorch_sdpa"
         self.assertEqual(said([1.0, 1.02], [2.0, 2.0]), ("flash, 1.98x", opening))
         self.assertEqual(said([1.0, 1.2], [1.15, 1.15])[0], "flash and pytorch_sdpa even")
+        # A hot cache and a cold one are no repetition.
+        self.assertEqual(said([1.0, 1.5], [2.0, 2.0], ("hot", "cold"))[0], "flash (0), 1.50x")
         # Of trees that were changed, or that nobody knows, two runs may be two programs.
         for version in ({"dirty": True}, {"git_sha": None}):
             self.assertEqual(said([1.0, 1.5], [2.0, 2.0], **version)[0], "flash (0), 1.50x")

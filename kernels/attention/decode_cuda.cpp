@@ -86,28 +86,35 @@ std::int64_t row_blocks(const Params& p, const cuda_decode::Residency& r) {
   return std::int64_t{p.batch} * p.num_kv_heads * r.row_blocks;
 }
 
-/// Streams of each row block: a power of two, so many that they fill the device once, in clusters. More of them cost
-/// each block some microseconds for its part, fewer leave memory idle. Where the blocks alone fill the device long
-/// sequences are cut into pieces that the device deals out, so that its slower processors get fewer.
+/// Streams of each row block. More of them cost each block a microsecond or two for its part, fewer leave memory idle:
+/// a power of two, so many that they fill the device once, and whole sequences where those fill it, unless the last
+/// wave of them would be a small one.
 std::int64_t choose_splits(const Params& p, const cuda_decode::Residency& r, std::int64_t processors,
                            std::int64_t longest, std::int64_t key_blocks) {
-  constexpr std::int64_t kPieceKeys = 8192, kHalfPieceKeys = 4096, kLeastKeys = 256, kMostClusterKeys = 4096;
-  constexpr std::int64_t kRounds = 3;
+  constexpr std::int64_t kLeastKeys = 256, kMostKeys = 8192, kHalfPieceKeys = 4096, kRounds = 3, kMostPieces = 8;
   const std::int64_t blocks = row_blocks(p, r);
   const std::int64_t slots = processors * r.blocks_a_processor;
-  std::int64_t fill = 1;
-  while (2 * fill <= std::min<std::int64_t>(cuda_decode::kMostClusterParts, key_blocks) && blocks * 2 * fill <= slots) {
-    fill *= 2;
-  }
+  const auto used = [&](std::int64_t splits) {  // of the waves' slots
+    const std::int64_t waves = ceil_div(blocks * splits, slots);
+    return static_cast<double>(blocks * splits) / static_cast<double>(waves * slots);
+  };
   if (cuda_decode::on_tensor_cores(p) && 10 * blocks >= 9 * processors) {
-    const std::int64_t wanted = fill > 1 ? std::min(fill, longest / kHalfPieceKeys) : longest / kPieceKeys;
-    return std::clamp<std::int64_t>(wanted, 1, std::min<std::int64_t>(key_blocks, cuda_decode::kMostLastBlockParts));
+    if (2 * blocks <= slots) return longest >= 2 * kHalfPieceKeys ? 2 : 1;
+    const std::int64_t most = std::clamp<std::int64_t>(longest / kHalfPieceKeys, 1, kMostPieces);
+    for (std::int64_t splits = 1; splits <= most; ++splits) {
+      if (blocks * splits <= slots || used(splits) >= 0.9) return splits;
+    }
+    return most;
   }
   if (r.clusters) {
-    if (2 * fill > key_blocks) return fill;  // a short sequence: as many as can be
-    if (longest <= fill * kMostClusterKeys && 4 * blocks * fill > slots) return fill;
+    std::int64_t fill = 1;
+    while (2 * fill <= std::min<std::int64_t>(cuda_decode::kMostClusterParts, key_blocks) &&
+           blocks * 2 * fill <= slots) {
+      fill *= 2;
+    }
+    if (2 * fill > key_blocks || 4 * blocks * fill > slots) return fill;
   }
-  const std::int64_t keys = std::clamp(ceil_div(longest * blocks, kRounds * slots), kLeastKeys, kPieceKeys);
+  const std::int64_t keys = std::clamp(ceil_div(longest * blocks, kRounds * slots), kLeastKeys, kMostKeys);
   return std::clamp<std::int64_t>(ceil_div(longest, keys), 1,
                                   std::min<std::int64_t>(key_blocks, cuda_decode::kMostLastBlockParts));
 }
@@ -121,15 +128,19 @@ int groups_a_warp(std::int64_t longest, const DecodePlan& plan) {
 }
 
 /// Where p.parts of a row meet.
-Join choose_join(const Params& p, const cuda_decode::Residency& r, std::int64_t slots) {
+Join choose_join(const Params& p, const cuda_decode::Residency& r, std::int64_t slots, std::int64_t longest) {
   constexpr std::int64_t kMostRows = 1024;  // partial rows that one block can read without being waited for
+  // A large cluster finds its place on neighbouring processors alone: with much to read that costs more than the end.
+  // With many rows it is the end that costs.
+  constexpr std::int64_t kLargeCluster = 8, kMostKeysOfOne = 512, kFewRows = 128;
   if (p.parts == 1) return Join::none;
   const std::int64_t blocks = row_blocks(p, r);
-  if (r.clusters && p.parts <= cuda_decode::kMostClusterParts && std::has_single_bit(static_cast<unsigned>(p.parts)) &&
-      blocks * p.parts <= slots) {
+  const std::int64_t rows = std::min(p.rows, r.row_block_rows);
+  const bool near = p.parts < kLargeCluster || longest <= p.parts * kMostKeysOfOne || rows * p.parts > kFewRows;
+  if (near && r.clusters && p.parts <= cuda_decode::kMostClusterParts &&
+      std::has_single_bit(static_cast<unsigned>(p.parts)) && blocks * p.parts <= slots) {
     return Join::cluster;
   }
-  const std::int64_t rows = std::min(p.rows, r.row_block_rows);
   if (cuda_decode::on_tensor_cores(p) && p.parts <= cuda_decode::kMostLastBlockParts && rows * p.parts <= kMostRows &&
       blocks <= cuda_decode::kMostCounters) {
     return Join::last_block;
@@ -168,15 +179,12 @@ DecodePlan plan_decode_cuda(Device device, const DecodeProblem& problem, const K
   }
   plan.parts = plan.splits;
   p.parts = static_cast<int>(plan.parts);
-  p.join = choose_join(p, residency, slots);
-  p.alone = p.join == Join::cluster && row_blocks(p, residency) * p.parts <= processors;
-  if (p.join == Join::cluster && p.alone && cuda_decode::active_clusters(p) < row_blocks(p, residency)) p.alone = false;
+  p.join = choose_join(p, residency, slots, view.longest());
   if (p.join == Join::cluster && cuda_decode::active_clusters(p) < row_blocks(p, residency)) p.join = Join::last_block;
   plan.join = p.join;
-  plan.alone = p.alone;
   // While what passes is not many times the cache, lines that others left there, written ones above all, can stay. Row
   // blocks of the same keys find them there.
-  constexpr double kMostCaches = 3.3;
+  constexpr double kMostCaches = 4.6;
   plan.pass_l2 = residency.row_blocks == 1 &&
                  view.bytes() <= kMostCaches * static_cast<double>(properties(device).last_level_cache_bytes);
   if (plan.join == Join::last_block || plan.join == Join::kernel)
@@ -204,7 +212,6 @@ void flash_decode_cuda(const Context& context, const DecodeProblem& problem, con
   WM_CHECK(p.batch < 65536 && p.num_kv_heads < 65536, "a grid has fewer than 65536 sequences and heads");
   p.merge = kind_of(plan.merge);
   p.join = plan.join;
-  p.alone = plan.alone;
   p.stages = groups_a_warp(view.longest(), plan);
   p.pass_l2 = plan.pass_l2;
   if (p.join != Join::none && !cuda_decode::on_tensor_cores(p)) p.join = Join::kernel;  // queries off their 16 bytes

@@ -1,4 +1,6 @@
 // Rows into a KV cache, out of it, and normalized parts joined: the steps around the attention of chunked prefill.
+#include <type_traits>
+
 #include "kernels/attention/cuda/decode/common.cuh"
 #include "kernels/attention/detail/kv_append.hpp"
 #include "kernels/attention/detail/prefill_steps.hpp"
@@ -90,6 +92,50 @@ __global__ void merge_normalized_kernel(NormalizedParts p, Element element, int 
   if (c == 0) p.out_lse[row] = sum == 0 ? cuda_decode::kMinusInfinity : top + logf(sum);
 }
 
+/// The same for 16-bit rows of whole 16-byte pieces: a thread has eight columns.
+template <class T>
+__global__ void merge_normalized_wide_kernel(NormalizedParts p, int block_rows) {
+  constexpr int kColumns = 8;
+  const int threads = static_cast<int>(p.head_dim) / kColumns;  // of a row
+  const std::int64_t h = blockIdx.y;
+  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * block_rows + threadIdx.x / threads;
+  const std::int64_t c = threadIdx.x % threads * kColumns;
+  if (threadIdx.x / threads >= block_rows || r >= p.rows) return;
+  const std::int64_t stride = p.heads * p.rows;
+  const std::int64_t row = h * p.rows + r;
+  float top = cuda_decode::kMinusInfinity;
+  for (std::int64_t i = 0; i < p.parts; ++i) top = fmaxf(top, p.lse[i * stride + row]);
+  float sum = 0, values[kColumns] = {};
+  if (top != cuda_decode::kMinusInfinity) {
+#pragma unroll 4
+    for (std::int64_t i = 0; i < p.parts; ++i) {
+      const float weight = exp2f((p.lse[i * stride + row] - top) * cuda_decode::kLog2e);
+      const uint4 bits =
+          *reinterpret_cast<const uint4*>(static_cast<const T*>(p.o) + (i * stride + row) * p.head_dim + c);
+      const T* const part = reinterpret_cast<const T*>(&bits);
+      sum += weight;
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) values[j] += weight * cuda_decode::to_float(part[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) values[j] /= sum;
+  }
+  T* const to = static_cast<T*>(p.out.data) + h * p.out.head_stride + r * p.out.row_stride + c;
+  constexpr Element kElement = std::is_same_v<T, __nv_bfloat16> ? Element::bf16 : Element::fp16;
+  alignas(16) T rounded[kColumns];
+#pragma unroll
+  for (int j = 0; j < kColumns; ++j) store_element(rounded, j, kElement, values[j]);
+  *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(rounded);
+  if (c == 0) p.out_lse[row] = sum == 0 ? cuda_decode::kMinusInfinity : top + logf(sum);
+}
+
+/// Whether rows of 16-bit elements can be moved 16 bytes at a time.
+bool whole_pieces(DType dtype, std::int64_t head_dim, const void* data, std::int64_t head_stride,
+                  std::int64_t row_stride) {
+  return size_of(dtype) == 2 && head_dim % 8 == 0 && head_stride % 8 == 0 && row_stride % 8 == 0 &&
+         reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+}
+
 dim3 grid_of(std::int64_t rows, int block_rows, std::int64_t heads, std::int64_t batch) {
   return {static_cast<unsigned>((rows + block_rows - 1) / block_rows), static_cast<unsigned>(heads),
           static_cast<unsigned>(batch)};
@@ -126,8 +172,18 @@ void kv_gather_cuda(const Context& context, const KvGather& gather) {
 }
 
 void copy_queries_cuda(const Context& context, const QueryCopies& copies) {
-  const int rows = rows_of_block(copies.head_dim);
   const auto stream = static_cast<cudaStream_t>(context.stream.handle);
+  if (whole_pieces(copies.dtype, copies.head_dim, copies.q.data, copies.q.head_stride, copies.q.row_stride)) {
+    QueryCopies pieces = copies;  // a column is one of 16 bytes
+    pieces.head_dim /= 8;
+    pieces.q.head_stride /= 8;
+    pieces.q.row_stride /= 8;
+    const int rows = rows_of_block(pieces.head_dim);
+    copy_queries_kernel<uint4><<<grid_of(copies.rows, rows, copies.heads, 1), kThreads, 0, stream>>>(pieces, rows);
+    check_launch();
+    return;
+  }
+  const int rows = rows_of_block(copies.head_dim);
   const dim3 grid = grid_of(copies.rows, rows, copies.heads, 1);
   if (size_of(copies.dtype) == 2) {
     copy_queries_kernel<std::uint16_t><<<grid, kThreads, 0, stream>>>(copies, rows);
@@ -138,6 +194,18 @@ void copy_queries_cuda(const Context& context, const QueryCopies& copies) {
 }
 
 void merge_normalized_cuda(const Context& context, const NormalizedParts& parts) {
+  const auto stream = static_cast<cudaStream_t>(context.stream.handle);
+  if (whole_pieces(parts.dtype, parts.head_dim, parts.out.data, parts.out.head_stride, parts.out.row_stride)) {
+    const int rows = rows_of_block(parts.head_dim / 8);
+    const dim3 grid = grid_of(parts.rows, rows, parts.heads, 1);
+    if (parts.dtype == DType::bf16) {
+      merge_normalized_wide_kernel<__nv_bfloat16><<<grid, kThreads, 0, stream>>>(parts, rows);
+    } else {
+      merge_normalized_wide_kernel<__half><<<grid, kThreads, 0, stream>>>(parts, rows);
+    }
+    check_launch();
+    return;
+  }
   const int rows = rows_of_block(parts.head_dim);
   merge_normalized_kernel<<<grid_of(parts.rows, rows, parts.heads, 1), kThreads, 0,
                             static_cast<cudaStream_t>(context.stream.handle)>>>(parts, element_of(parts.dtype), rows);

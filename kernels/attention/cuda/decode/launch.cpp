@@ -26,9 +26,9 @@ bool on_tensor_cores(const Params& p) {
          p.q_token_stride % 8 == 0 && p.row_stride % 8 == 0 && p.head_stride % 8 == 0 && p.page_stride % 8 == 0;
 }
 
-/// Of 16 rows: one where that is enough, and where 32 rows' sums would not fit in the registers; four are two teams'.
+/// Of 16 rows: one where that is enough, and where 32 rows' sums would not fit in the registers.
 int tile_count(const Params& p) {
-  return p.rows <= 16 || p.head_dim > 128 ? 1 : p.rows <= 32 ? 2 : 4;
+  return p.rows <= 16 || p.head_dim > 128 ? 1 : 2;
 }
 
 int row_block_rows(const Params& params) {

@@ -38,7 +38,6 @@ struct Params {
   Join join = Join::none;
   bool pass_l2 = false;  ///< keys and values are the first to leave the L2 cache
   int stages = 8;        ///< groups that a warp's ring holds; no more than it has to copy, or the kernel's own number
-  bool alone = false;    ///< one block a multiprocessor: for launches of no more blocks than there are
   unsigned* counters =
       nullptr;    ///< of last_block: zeros, one a (sequence, key/value head, row block); zeros afterwards
   int block = 0;  ///< keys; a multiple of kWarpKeys

@@ -1,8 +1,7 @@
 // Flash decoding on tensor cores, for 16-bit caches.
 //
 // A block of four warps has one stream of one key/value head and up to 32 of its query rows: the heads of the group
-// times the query tokens, so that a key is read once for all of them. (For more rows a second team of four warps has
-// the next 32: two warps then share a ring, each copies half of a group.) The warps share nothing but the queries: each
+// times the query tokens, so that a key is read once for all of them. The warps share nothing but the queries: each
 // takes every fourth group of 16 keys, copies them to its own ring of shared memory (cp.async, 16 bytes a lane, chunks
 // swizzled by row), multiplies S = Q K^T and O += P V with mma.m16n8k16 and keeps its own online softmax; the only
 // barriers are at the end, where the four results are joined. What bounds it is memory: two blocks an SM have some
@@ -19,20 +18,18 @@
 #pragma once
 
 #include "kernels/attention/cuda/decode/finish.cuh"
-#include "kernels/attention/cuda/ptx/barrier.cuh"
 #include "kernels/attention/cuda/ptx/cp_async.cuh"
 #include "kernels/attention/cuda/ptx/ldmatrix.cuh"
 #include "kernels/attention/cuda/ptx/mma.cuh"
 
 namespace warpmeter::attention::cuda_decode {
 
-/// kD: head_dim rounded up; kTiles: of 16 query rows, of each team.
-template <int kD, int kTiles, int kTeams>
+/// kD: head_dim rounded up; kTiles: of 16 query rows.
+template <int kD, int kTiles>
 struct TileConfig {
-  static constexpr int kWarps = 4;  // of a team
-  static constexpr int kThreads = kTeams * kWarps * 32;
-  static constexpr int kTeamRows = kTiles * 16;
-  static constexpr int kRows = kTeams * kTeamRows;
+  static constexpr int kWarps = 4;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kRows = kTiles * 16;
   static constexpr int kChunks = kD / 8;                 // of 16 bytes a row
   static constexpr int kTileBytes = kWarpKeys * kD * 2;  // of K or V
   static constexpr int kStages = kD == 64 ? 6 : 3;
@@ -53,14 +50,12 @@ __device__ __forceinline__ std::uint32_t swizzled(int row, int chunk) {
   return static_cast<std::uint32_t>((row * kChunks + (chunk ^ (row & 7))) * 16);
 }
 
-template <class T, int kD, int kTiles, int kTeams>
-__global__ void __launch_bounds__(TileConfig<kD, kTiles, kTeams>::kThreads, kTeams == 1 ? 2 : 1)
-    decode_tile_kernel(const Params p) {
-  using C = TileConfig<kD, kTiles, kTeams>;
+template <class T, int kD, int kTiles>
+__global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads, 2) decode_tile_kernel(const Params p) {
+  using C = TileConfig<kD, kTiles>;
   extern __shared__ __align__(128) unsigned char shared[];
   const std::uint32_t base = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-  const int team = kTeams == 1 ? 0 : threadIdx.x / (C::kWarps * 32);
-  const int warp = threadIdx.x / 32 % C::kWarps;  // of its team
+  const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   // A sequence of few groups needs a ring of as many.
   const int ring_bytes = C::ring_bytes(p.stages < C::kStages ? p.stages : C::kStages);
@@ -100,8 +95,7 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles, kTeams>::kThreads, kTea
         const T* const from_k = k + start;
         const T* const from_v = v + start;
 #pragma unroll
-        for (int step = 0; step < kWarpKeys / kRowsACopy / kTeams; ++step) {
-          const int j = step * kTeams + team;
+        for (int j = 0; j < kWarpKeys / kRowsACopy; ++j) {
           const std::uint32_t to = slot + swizzled<C::kChunks>(j * kRowsACopy + lane / C::kChunks, lane % C::kChunks);
           ptx::cp_async_16(to, from_k + j * kRowsACopy * kD, 16, policy);
           ptx::cp_async_16(to + C::kTileBytes, from_v + j * kRowsACopy * kD, 16, policy);
@@ -109,8 +103,8 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles, kTeams>::kThreads, kTea
       } else {
         const std::int64_t start = page + row_in_page(p, key0) * p.row_stride;
 #pragma unroll 4
-        for (int step = 0; step < kWarpKeys * C::kChunks / 32 / kTeams; ++step) {
-          const int index = (step * kTeams + team) * 32 + lane;
+        for (int j = 0; j < kWarpKeys * C::kChunks / 32; ++j) {
+          const int index = j * 32 + lane;
           const int row = index / C::kChunks;
           const int chunk = index % C::kChunks;
           const bool there = key0 + row < stream.length && chunk * 8 < p.head_dim;
@@ -139,13 +133,12 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles, kTeams>::kThreads, kTea
   }
   __syncthreads();
 
-  const int team_row = team * C::kTeamRows;
   const int lane_row = lane % 8 + lane / 8 % 2 * 8;  // of a 16 x 16 operand whose second matrix is below
   const int lane_chunk = lane / 16;
   const int key_row = lane % 8 + lane / 16 * 8;  // whose second matrix is to the right
   const int key_chunk = lane / 8 % 2;
   const auto query_fragment = [&](int tile, int step, std::uint32_t(&a)[4]) {
-    ptx::ldmatrix_x4(a, queries + swizzled<C::kChunks>(team_row + tile * 16 + lane_row, step * 2 + lane_chunk));
+    ptx::ldmatrix_x4(a, queries + swizzled<C::kChunks>(tile * 16 + lane_row, step * 2 + lane_chunk));
   };
   constexpr bool kQueriesInRegisters = kTiles == 1 && kD <= 128;
   std::uint32_t q[kQueriesInRegisters ? kD / 16 : 1][4];
@@ -172,8 +165,7 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles, kTeams>::kThreads, kTea
       m[tile][half] = kMinusInfinity;
       l[tile][half] = 0;
       // Rows that are not there follow the last one.
-      limit[tile][half] =
-          limit_of(p, stream.length, min(first_row + team_row + tile * 16 + half * 8 + quad_row, p.rows - 1));
+      limit[tile][half] = limit_of(p, stream.length, min(first_row + tile * 16 + half * 8 + quad_row, p.rows - 1));
     }
   }
   const bool upper = p.rows - first_row > 8;
@@ -181,12 +173,7 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles, kTeams>::kThreads, kTea
 
   for (int i = 0; i < groups; ++i) {
     ptx::cp_async_wait<C::kStages - 2>();
-    // Every lane's copies of group i are there, and every lane is done with the slot filled next.
-    if constexpr (kTeams == 1) {
-      __syncwarp();
-    } else {
-      ptx::named_barrier_sync(1 + warp, kTeams * 32);
-    }
+    __syncwarp();  // every lane's copies of group i are there, and every lane is done with the slot filled next
     copy_group(i + C::kStages - 1);
     const std::uint32_t keys = ring + i % C::kStages * 2 * C::kTileBytes;
     const std::uint32_t values = keys + C::kTileBytes;
@@ -234,10 +221,13 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles, kTeams>::kThreads, kTea
     }
 
     std::uint32_t probabilities[kTiles][4];
+    float shrink[kTiles][2];
+    bool grown = false;  // one question for all rows: what is between has nothing to wait for
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
+        shrink[tile][half] = 1;
         if (kTiles == 1 && half == 1 && !upper) {  // none of the tile's last eight rows is there
           probabilities[tile][1] = probabilities[tile][3] = 0;
           continue;
@@ -248,7 +238,8 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles, kTeams>::kThreads, kTea
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
         const float highest = fmaxf(m[tile][half], top);
         const float from = highest == kMinusInfinity ? 0.0f : highest;  // nothing seen yet: -inf - 0
-        const float shrink = ptx::exp2_approx((m[tile][half] - from) * factor);
+        shrink[tile][half] = ptx::exp2_approx((m[tile][half] - from) * factor);
+        grown = grown || shrink[tile][half] != 1.0f;
         m[tile][half] = highest;
         float sum = 0;
 #pragma unroll
@@ -260,16 +251,19 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles, kTeams>::kThreads, kTea
             sum += x;
           }
         }
-        l[tile][half] = l[tile][half] * shrink + sum;
-        if (__any_sync(0xffffffffu, shrink != 1.0f)) {
-#pragma unroll
-          for (int n = 0; n < kD / 8; ++n) {
-            o[tile][n][2 * half] *= shrink;
-            o[tile][n][2 * half + 1] *= shrink;
-          }
-        }
+        l[tile][half] = l[tile][half] * shrink[tile][half] + sum;
         probabilities[tile][half] = ptx::pack2<T>(s[tile][0][2 * half], s[tile][0][2 * half + 1]);
         probabilities[tile][2 + half] = ptx::pack2<T>(s[tile][1][2 * half], s[tile][1][2 * half + 1]);
+      }
+    }
+    if (__any_sync(0xffffffffu, grown)) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+        for (int n = 0; n < kD / 8; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) o[tile][n][i] *= shrink[tile][i / 2];
+        }
       }
     }
 
@@ -304,7 +298,7 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles, kTeams>::kThreads, kTea
       float sum = l[tile][half];
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      const int row = team_row + tile * 16 + half * 8 + quad_row;
+      const int row = tile * 16 + half * 8 + quad_row;
       if (row >= block.rows) continue;
       const int at = warp * C::kRows + row;
       if (lane % 4 == 0) {
@@ -321,9 +315,9 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles, kTeams>::kThreads, kTea
   __syncthreads();
   join_warps<kD, C::kWarps, C::kThreads>(p, block, joined);
   if (p.join == Join::cluster) {
-    merge_in_cluster<kTeams * C::kWarps>(p, block, joined);
+    merge_in_cluster<C::kWarps>(p, block, joined);
   } else if (p.join == Join::last_block) {
-    merge_by_last_block<kTeams * C::kWarps>(p, block, row_blocks, reinterpret_cast<int*>(joined.sum + C::kRows));
+    merge_by_last_block<C::kWarps>(p, block, row_blocks, reinterpret_cast<int*>(joined.sum + C::kRows));
   }
 }
 

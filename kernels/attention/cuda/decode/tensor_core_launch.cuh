@@ -8,19 +8,15 @@
 
 namespace warpmeter::attention::cuda_decode {
 
-/// Blocks of more than half of an SM's shared memory: for those that should spread over the device one by one.
-inline constexpr int kAloneBytes = 116 * 1024;
-
-template <int kD, int kTiles, int kTeams>
+template <int kD, int kTiles>
 cudaLaunchConfig_t tile_config(const Params& p, cudaLaunchAttribute* cluster) {
-  using C = TileConfig<kD, kTiles, kTeams>;
+  using C = TileConfig<kD, kTiles>;
   const int row_blocks = (p.rows + C::kRows - 1) / C::kRows;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(p.parts * row_blocks), static_cast<unsigned>(p.num_kv_heads),
                         static_cast<unsigned>(p.batch));
   config.blockDim = dim3(C::kThreads);
-  const int bytes = C::shared_bytes(std::min(p.stages, C::kStages));
-  config.dynamicSmemBytes = p.alone ? std::max(bytes, kAloneBytes) : bytes;
+  config.dynamicSmemBytes = C::shared_bytes(std::min(p.stages, C::kStages));
   if (p.join == Join::cluster) {
     cluster->id = cudaLaunchAttributeClusterDimension;
     cluster->val.clusterDim = {static_cast<unsigned>(p.parts), 1, 1};
@@ -31,12 +27,11 @@ cudaLaunchConfig_t tile_config(const Params& p, cudaLaunchAttribute* cluster) {
 }
 
 /// Launches, or only says what fits on the current device.
-template <class T, int kD, int kTiles, int kTeams>
+template <class T, int kD, int kTiles>
 void launch_tiles(const Params& p, void* stream, TileResidency* fits) {
-  using C = TileConfig<kD, kTiles, kTeams>;
-  const auto kernel = decode_tile_kernel<T, kD, kTiles, kTeams>;
-  WM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     std::max(C::shared_bytes(C::kStages), kAloneBytes)));
+  using C = TileConfig<kD, kTiles>;
+  const auto kernel = decode_tile_kernel<T, kD, kTiles>;
+  WM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, C::shared_bytes(C::kStages)));
   if (p.join == Join::cluster && p.parts > kPortableCluster) {
     WM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
   }
@@ -48,12 +43,12 @@ void launch_tiles(const Params& p, void* stream, TileResidency* fits) {
     WM_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
     fits->has_clusters = attributes.binaryVersion >= 90 && attributes.ptxVersion >= 90;
     if (fits->has_clusters && p.join == Join::cluster) {
-      const cudaLaunchConfig_t config = tile_config<kD, kTiles, kTeams>(p, &cluster);
+      const cudaLaunchConfig_t config = tile_config<kD, kTiles>(p, &cluster);
       WM_CUDA_CHECK(cudaOccupancyMaxActiveClusters(&fits->clusters, kernel, &config));
     }
     return;
   }
-  cudaLaunchConfig_t config = tile_config<kD, kTiles, kTeams>(p, &cluster);
+  cudaLaunchConfig_t config = tile_config<kD, kTiles>(p, &cluster);
   config.stream = static_cast<cudaStream_t>(stream);
   WM_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, p));
 }

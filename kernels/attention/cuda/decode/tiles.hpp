@@ -20,7 +20,7 @@ struct TileResidency {
 /// The most blocks of a cluster that every device with clusters has.
 inline constexpr int kPortableCluster = 8;
 
-/// width: 64, 128 or 256; tiles: 1, 2, or 4. Launches, or only says what fits.
+/// width: 64, 128 or 256; tiles: 1 or 2. Launches, or only says what fits.
 void launch_tiles_of(Bf16Tag, int width, int tiles, const Params& params, void* stream, TileResidency* fits);
 void launch_tiles_of(Fp16Tag, int width, int tiles, const Params& params, void* stream, TileResidency* fits);
 

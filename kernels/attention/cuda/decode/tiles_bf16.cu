@@ -5,15 +5,13 @@ namespace warpmeter::attention::cuda_decode {
 
 void launch_tiles_of(Bf16Tag, int width, int tiles, const Params& p, void* stream, TileResidency* fits) {
   if (width == 64) {
-    tiles == 1   ? launch_tiles<__nv_bfloat16, 64, 1, 1>(p, stream, fits)
-    : tiles == 2 ? launch_tiles<__nv_bfloat16, 64, 2, 1>(p, stream, fits)
-                 : launch_tiles<__nv_bfloat16, 64, 2, 2>(p, stream, fits);
+    tiles == 1 ? launch_tiles<__nv_bfloat16, 64, 1>(p, stream, fits)
+               : launch_tiles<__nv_bfloat16, 64, 2>(p, stream, fits);
   } else if (width == 128) {
-    tiles == 1   ? launch_tiles<__nv_bfloat16, 128, 1, 1>(p, stream, fits)
-    : tiles == 2 ? launch_tiles<__nv_bfloat16, 128, 2, 1>(p, stream, fits)
-                 : launch_tiles<__nv_bfloat16, 128, 2, 2>(p, stream, fits);
+    tiles == 1 ? launch_tiles<__nv_bfloat16, 128, 1>(p, stream, fits)
+               : launch_tiles<__nv_bfloat16, 128, 2>(p, stream, fits);
   } else {
-    launch_tiles<__nv_bfloat16, 256, 1, 1>(p, stream, fits);
+    launch_tiles<__nv_bfloat16, 256, 1>(p, stream, fits);
   }
 }
 

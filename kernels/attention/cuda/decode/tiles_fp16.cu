@@ -5,15 +5,11 @@ namespace warpmeter::attention::cuda_decode {
 
 void launch_tiles_of(Fp16Tag, int width, int tiles, const Params& p, void* stream, TileResidency* fits) {
   if (width == 64) {
-    tiles == 1   ? launch_tiles<__half, 64, 1, 1>(p, stream, fits)
-    : tiles == 2 ? launch_tiles<__half, 64, 2, 1>(p, stream, fits)
-                 : launch_tiles<__half, 64, 2, 2>(p, stream, fits);
+    tiles == 1 ? launch_tiles<__half, 64, 1>(p, stream, fits) : launch_tiles<__half, 64, 2>(p, stream, fits);
   } else if (width == 128) {
-    tiles == 1   ? launch_tiles<__half, 128, 1, 1>(p, stream, fits)
-    : tiles == 2 ? launch_tiles<__half, 128, 2, 1>(p, stream, fits)
-                 : launch_tiles<__half, 128, 2, 2>(p, stream, fits);
+    tiles == 1 ? launch_tiles<__half, 128, 1>(p, stream, fits) : launch_tiles<__half, 128, 2>(p, stream, fits);
   } else {
-    launch_tiles<__half, 256, 1, 1>(p, stream, fits);
+    launch_tiles<__half, 256, 1>(p, stream, fits);
   }
 }
 

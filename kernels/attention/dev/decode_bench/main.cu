@@ -158,34 +158,30 @@ void measure(Bench& bench, const Shape& s) {
       if ((join == Join::none) != (splits == 1)) continue;
       if (join == Join::cluster && (splits > 16 || s.batch * s.kv_heads * splits > slots)) continue;
       p.join = join;
-      for (const bool alone : {false, true}) {
-        if (alone && s.batch * s.kv_heads * splits > bench.device.multiProcessorCount) continue;
-        p.alone = alone;
-        for (const bool small : {false, true}) {
-          const int groups = (s.kv_len / splits + 63) / 64;
-          if (small && (groups >= 3 || alone)) continue;
-          p.stages = small ? groups : 8;
-          std::printf("  s%-3d %-10s%s%s", splits,
-                      join == Join::none      ? "none"
-                      : join == Join::cluster ? "cluster"
-                      : join == Join::kernel  ? "kernel"
-                                              : "last_block",
-                      alone ? " alone" : "", small ? " small" : "");
-          for (const bool pass : {false, true}) {
-            p.pass_l2 = pass;
-            for (const Before before : {Before::hot, Before::written, Before::read}) {
-              const float us = bench.median_us(before, [&] {
-                p.part_o = parts;
-                p.part_m = parts + rows * splits * kHeadDim;
-                p.part_l = p.part_m + rows * splits;
-                if (join == Join::last_block) p.counters = next_counters(s.batch * s.kv_heads);
-                launch_streams(p, bench.stream);
-                if (join == Join::kernel) launch_merge(p, bench.stream);
-              });
-              std::printf("  %.1f", static_cast<double>(us));
-            }
-            std::printf(pass ? "\n" : "  |");
+      for (const bool small : {false, true}) {
+        const int groups = (s.kv_len / splits + 63) / 64;
+        if (small && groups >= 3) continue;
+        p.stages = small ? groups : 8;
+        std::printf("  s%-3d %-10s%s", splits,
+                    join == Join::none      ? "none"
+                    : join == Join::cluster ? "cluster"
+                    : join == Join::kernel  ? "kernel"
+                                            : "last_block",
+                    small ? " small" : "");
+        for (const bool pass : {false, true}) {
+          p.pass_l2 = pass;
+          for (const Before before : {Before::hot, Before::written, Before::read}) {
+            const float us = bench.median_us(before, [&] {
+              p.part_o = parts;
+              p.part_m = parts + rows * splits * kHeadDim;
+              p.part_l = p.part_m + rows * splits;
+              if (join == Join::last_block) p.counters = next_counters(s.batch * s.kv_heads);
+              launch_streams(p, bench.stream);
+              if (join == Join::kernel) launch_merge(p, bench.stream);
+            });
+            std::printf("  %.1f", static_cast<double>(us));
           }
+          std::printf(pass ? "\n" : "  |");
         }
       }
     }

@@ -119,6 +119,17 @@ std::int64_t choose_splits(const Params& p, const cuda_decode::Residency& r, std
                                   std::min<std::int64_t>(key_blocks, cuda_decode::kMostLastBlockParts));
 }
 
+/// Whether the kernel for short sequences takes it, each block with a processor for itself.
+bool is_short(Params p, const cuda_decode::Residency& r, const DecodePlan& plan, std::int64_t processors) {
+  p.block = static_cast<int>(plan.block);
+  p.round_robin = plan.deal == Deal::round_robin;
+  p.parts = cuda_decode::kShortParts;
+  p.join = Join::cluster;
+  p.uniform_blocks = static_cast<int>(ceil_div(p.uniform_length, plan.block));
+  return r.clusters && p.uniform_blocks >= p.parts && row_blocks(p, r) * p.parts <= processors &&
+         cuda_decode::short_groups(p) > 0;
+}
+
 /// Groups of keys that a warp has of the longest stream, at most.
 int groups_a_warp(std::int64_t longest, const DecodePlan& plan) {
   constexpr std::int64_t kWarps = 4, kEnough = 8;
@@ -175,7 +186,9 @@ DecodePlan plan_decode_cuda(Device device, const DecodeProblem& problem, const K
   const std::int64_t processors = properties(device).multiprocessors;
   const std::int64_t slots = processors * residency.blocks_a_processor;
   if (options.merge != Merge::sequential && options.merge != Merge::two_pass && options.splits == 0) {
-    plan.splits = choose_splits(p, residency, processors, view.longest(), blocks);
+    plan.splits = is_short(p, residency, plan, processors)
+                      ? cuda_decode::kShortParts
+                      : choose_splits(p, residency, processors, view.longest(), blocks);
   }
   plan.parts = plan.splits;
   p.parts = static_cast<int>(plan.parts);
@@ -214,6 +227,7 @@ void flash_decode_cuda(const Context& context, const DecodeProblem& problem, con
   p.join = plan.join;
   p.stages = groups_a_warp(view.longest(), plan);
   p.pass_l2 = plan.pass_l2;
+  p.short_groups = cuda_decode::short_groups(p);
   if (p.join != Join::none && !cuda_decode::on_tensor_cores(p)) p.join = Join::kernel;  // queries off their 16 bytes
   if (p.join == Join::none || p.join == Join::cluster) {
     cuda_decode::launch_streams(p, context.stream.handle);

@@ -181,6 +181,47 @@ TEST_F(ServingCuda, EveryMergeDealSplitAndBlock) {
   }
 }
 
+// One length and one token: a kernel of its own where 8 parts are short enough, for as many rows as a product's half
+// has.
+TEST_F(ServingCuda, ShortSequences) {
+  Gpu gpu;
+  struct Case {
+    std::int64_t heads, kv_heads, head_dim;
+  };
+  const auto one_length = [](std::int64_t length) { return std::vector<std::int64_t>(2, length); };
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    for (const Case& c : {Case{8, 2, 128}, Case{2, 2, 128}, Case{8, 1, 128}, Case{6, 2, 64}, Case{8, 1, 64}}) {
+      // Whole groups; one key in the last; warps and halves of parts without keys; two groups a warp; parts unlike.
+      for (const std::int64_t length : {449, 512, 600, 1000, 1024, 1025, 1537, 2033, 2048}) {
+        for (const std::int64_t page : {0, 16, 64}) {
+          if (dtype == DType::fp16 && page != 0) continue;
+          Batch batch(gpu, {c.heads, 1, dtype}, c.kv_heads, c.head_dim, one_length(length), dtype, page);
+          for (const Merge merge : {Merge::tree, Merge::lse}) {
+            const std::string text = std::to_string(c.heads) + "/" + std::to_string(c.kv_heads) + " d" +
+                                     std::to_string(c.head_dim) + " length " + std::to_string(length) + " page " +
+                                     std::to_string(page) + " " + std::string(name(merge)) + " " +
+                                     std::string(name(dtype));
+            const DecodePlan plan = batch.run({0, 0, merge, Deal::contiguous});
+            if (properties(Device::cuda()).sm >= 90) {
+              EXPECT_EQ(plan.splits, 8) << text;
+              EXPECT_EQ(plan.join, Join::cluster) << text;
+            }
+            EXPECT_LE(batch.error(), allowed(dtype, dtype)) << text;
+            const std::vector<float> values = batch.o.values;
+            for (int repeat = 0; repeat < 3; ++repeat) {
+              batch.run({0, 0, merge, Deal::contiguous});
+              EXPECT_EQ(values, batch.o.values) << text;
+            }
+            // The other kernel's: another order of adding, no more.
+            batch.run({4, 0, merge, Deal::contiguous});
+            for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], batch.o.values[i], 0.02f) << text;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_F(ServingCuda, ScoresOfTenThousandKeepTheirDigits) {
   Gpu gpu;
   for (const DType dtype : {DType::fp32, DType::bf16}) {

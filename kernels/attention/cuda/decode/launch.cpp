@@ -56,12 +56,30 @@ int active_clusters(const Params& params) {
   return fits.clusters;
 }
 
+int short_groups(const Params& p) {
+  const bool dense = p.row_stride == p.head_dim && (p.head_dim == 64 || p.head_dim == 128);
+  if (!on_tensor_cores(p) || !dense || p.uniform_length == 0 || p.tokens != 1 || p.rows > kMostShortRows ||
+      p.join != Join::cluster || p.parts != kShortParts || p.round_robin) {
+    return 0;
+  }
+  // Results are written eight bytes at a time.
+  if (reinterpret_cast<std::uintptr_t>(p.o) % 8 != 0 || p.o_batch_stride % 4 != 0 || p.o_head_stride % 4 != 0) return 0;
+  const int longest_part = (p.uniform_blocks + p.parts - 1) / p.parts * p.block;
+  const int groups = (longest_part + kShortWarps * kWarpKeys - 1) / (kShortWarps * kWarpKeys);
+  return groups <= kMostShortGroups ? groups : 0;
+}
+
 const char* kernel_name(const Params& params) {
   return on_tensor_cores(params) ? "flash_decode_cuda_mma" : "flash_decode_cuda_fma";
 }
 
 void launch_streams(const Params& params, void* stream) {
   WM_CHECK(params.block % kWarpKeys == 0, "a block is a multiple of 16 keys");
+  if (params.short_groups > 0) {
+    WM_CHECK(params.short_groups == short_groups(params), "a sequence is not short");
+    if (params.cache_element == Element::bf16) return launch_short_of(Bf16Tag{}, params.head_dim, params, stream);
+    return launch_short_of(Fp16Tag{}, params.head_dim, params, stream);
+  }
   if (on_tensor_cores(params)) return launch_tiles(params, stream, nullptr);
   WM_CHECK(params.join == Join::none || params.join == Join::kernel, "joins within a launch are the tensor cores' own");
   launch_any_shape(params, stream, nullptr);

@@ -15,6 +15,8 @@ enum class MergeKind : std::int32_t { tree, lse, two_pass };
 
 inline constexpr int kMostClusterParts = 16;
 inline constexpr int kMostLastBlockParts = 128;
+/// Of the kernel for short sequences.
+inline constexpr int kShortParts = 8, kShortWarps = 8, kMostShortRows = 8, kMostShortGroups = 2;
 
 /// One call of flash decoding. Row r of a key/value head is query token r / group of its group's head r % group.
 /// Partial p of row r of (sequence b, key/value head h) lies at index ((b * num_kv_heads + h) * parts + p) * rows + r:
@@ -37,6 +39,7 @@ struct Params {
   MergeKind merge = MergeKind::tree;
   Join join = Join::none;
   bool pass_l2 = false;  ///< keys and values are the first to leave the L2 cache
+  int short_groups = 0;  ///< groups of a warp in the kernel for short sequences; 0: not that kernel
   int stages = 8;        ///< groups that a warp's ring holds; no more than it has to copy, or the kernel's own number
   unsigned* counters =
       nullptr;    ///< of last_block: zeros, one a (sequence, key/value head, row block); zeros afterwards
@@ -62,6 +65,9 @@ struct Residency {
 [[nodiscard]] int active_clusters(const Params& params);
 /// Sixteen-bit queries and cache of one type in rows that start on 16 bytes; the joins within a launch are its own.
 [[nodiscard]] bool on_tensor_cores(const Params& params);
+/// What short_groups can be: sequences of one length in dense rows, one query token, kShortParts neighbouring parts
+/// in a cluster, each short enough to be copied at once. 0 where that is not so.
+[[nodiscard]] int short_groups(const Params& params);
 [[nodiscard]] const char* kernel_name(const Params& params);
 
 /// Counters for one launch of `count`, at most kMostCounters, on the current device: those of other launches that may

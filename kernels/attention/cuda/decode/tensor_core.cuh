@@ -18,6 +18,7 @@
 #pragma once
 
 #include "kernels/attention/cuda/decode/finish.cuh"
+#include "kernels/attention/cuda/decode/swizzle.cuh"
 #include "kernels/attention/cuda/ptx/cp_async.cuh"
 #include "kernels/attention/cuda/ptx/ldmatrix.cuh"
 #include "kernels/attention/cuda/ptx/mma.cuh"
@@ -43,12 +44,6 @@ struct TileConfig {
     return loop > kJoinBytes ? loop : kJoinBytes;
   }
 };
-
-/// Byte offset of a 16-byte chunk of a row of kChunks: rows of eight in a column meet different banks.
-template <int kChunks>
-__device__ __forceinline__ std::uint32_t swizzled(int row, int chunk) {
-  return static_cast<std::uint32_t>((row * kChunks + (chunk ^ (row & 7))) * 16);
-}
 
 template <class T, int kD, int kTiles>
 __global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads, 2) decode_tile_kernel(const Params p) {

@@ -24,4 +24,8 @@ inline constexpr int kPortableCluster = 8;
 void launch_tiles_of(Bf16Tag, int width, int tiles, const Params& params, void* stream, TileResidency* fits);
 void launch_tiles_of(Fp16Tag, int width, int tiles, const Params& params, void* stream, TileResidency* fits);
 
+/// The kernel for short sequences, with params.short_groups; width: 64 or 128.
+void launch_short_of(Bf16Tag, int width, const Params& params, void* stream);
+void launch_short_of(Fp16Tag, int width, const Params& params, void* stream);
+
 }  // namespace warpmeter::attention::cuda_decode

@@ -1,3 +1,4 @@
+#include "kernels/attention/cuda/decode/short_sequence.cuh"
 #include "kernels/attention/cuda/decode/tensor_core_launch.cuh"
 #include "kernels/attention/cuda/decode/tiles.hpp"
 
@@ -13,6 +14,10 @@ void launch_tiles_of(Bf16Tag, int width, int tiles, const Params& p, void* strea
   } else {
     launch_tiles<__nv_bfloat16, 256, 1>(p, stream, fits);
   }
+}
+
+void launch_short_of(Bf16Tag, int width, const Params& p, void* stream) {
+  width == 64 ? launch_short<__nv_bfloat16, 64>(p, stream) : launch_short<__nv_bfloat16, 128>(p, stream);
 }
 
 }  // namespace warpmeter::attention::cuda_decode

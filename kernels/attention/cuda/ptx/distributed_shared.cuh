@@ -37,6 +37,41 @@ __device__ __forceinline__ void leave_cluster() {
 #endif
 }
 
+/// The two halves of leave_cluster(), for what lies between them to hide the waiting: after the second every block of
+/// the cluster has begun, so that there is shared memory to write to.
+__device__ __forceinline__ void arrive_at_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wait_for_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait;" ::: "memory");
+#endif
+}
+
+/// Where block `rank` of the cluster has what this one has at `address`, for store_float2_async().
+__device__ __forceinline__ std::uint32_t address_of(std::uint32_t address, std::uint32_t rank) {
+#if __CUDA_ARCH__ >= 900
+  std::uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
+  return remote;
+#else
+  return address;
+#endif
+}
+
+/// To another block's shared memory; 8 bytes more have come to that block's mbarrier at `remote_barrier` when it is
+/// there.
+__device__ __forceinline__ void store_float2_async(std::uint32_t remote, float x, float y,
+                                                   std::uint32_t remote_barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(remote),
+               "f"(x), "f"(y), "r"(remote_barrier)
+               : "memory");
+#endif
+}
+
 /// The float that block `rank` of the cluster has where this one has `address`.
 __device__ __forceinline__ float load_float_of(std::uint32_t address, std::uint32_t rank) {
 #if __CUDA_ARCH__ >= 900

@@ -29,6 +29,27 @@ __global__ void hold(long long cycles) {
   }
 }
 __global__ void nothing() {}
+/// The floor of a launch like ours: in clusters, with as much shared memory, and one barrier of the cluster.
+__global__ void nothing_in_clusters() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+void launch_nothing(int blocks, int threads, int cluster, std::size_t shared, cudaStream_t stream) {
+  WM_CUDA_CHECK(cudaFuncSetAttribute(nothing_in_clusters, cudaFuncAttributeMaxDynamicSharedMemorySize, 120 << 10));
+  WM_CUDA_CHECK(cudaFuncSetAttribute(nothing_in_clusters, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  WM_CUDA_CHECK(cudaLaunchKernelEx(&config, nothing_in_clusters));
+}
 __global__ void __launch_bounds__(512) read_all(const uint4* data, long long count, uint4* out) {
   uint4 sum = make_uint4(0, 0, 0, 0);
   for (long long i = blockIdx.x * 512ll + threadIdx.x; i < count; i += gridDim.x * 512ll) {
@@ -158,16 +179,22 @@ void measure(Bench& bench, const Shape& s) {
       if ((join == Join::none) != (splits == 1)) continue;
       if (join == Join::cluster && (splits > 16 || s.batch * s.kv_heads * splits > slots)) continue;
       p.join = join;
-      for (const bool small : {false, true}) {
+      enum class Way { plain, small, short_sequence };
+      for (const Way way : {Way::plain, Way::small, Way::short_sequence}) {
+        const bool small = way == Way::small;
         const int groups = (s.kv_len / splits + 63) / 64;
         if (small && groups >= 3) continue;
+        p.short_groups = way == Way::short_sequence ? short_groups(p) : 0;
+        if (way == Way::short_sequence && p.short_groups == 0) continue;
         p.stages = small ? groups : 8;
         std::printf("  s%-3d %-10s%s", splits,
                     join == Join::none      ? "none"
                     : join == Join::cluster ? "cluster"
                     : join == Join::kernel  ? "kernel"
                                             : "last_block",
-                    small ? " small" : "");
+                    small                        ? " small"
+                    : way == Way::short_sequence ? " short"
+                                                 : "");
         for (const bool pass : {false, true}) {
           p.pass_l2 = pass;
           for (const Before before : {Before::hot, Before::written, Before::read}) {
@@ -204,6 +231,15 @@ int main(int argc, char** argv) {
                   static_cast<double>(bench.median_us(before, [&] { nothing<<<132, 128, 0, bench.stream>>>(); })));
     }
     std::printf("\n");
+    for (const int cluster : {1, 8, 16}) {
+      for (const std::size_t shared : {std::size_t{0}, std::size_t{100} << 10}) {
+        for (const int threads : {128, 256}) {
+          std::printf("nothing, clusters of %d, %zu KiB, %d threads: %.1f\n", cluster, shared >> 10, threads,
+                      static_cast<double>(bench.median_us(
+                          Before::written, [&] { launch_nothing(64, threads, cluster, shared, bench.stream); })));
+        }
+      }
+    }
     std::vector<Shape> shapes;
     for (int i = 1; i + 3 < argc; i += 4) {
       shapes.push_back({std::atoi(argv[i]), std::atoi(argv[i + 1]), std::atoi(argv[i + 2]), std::atoi(argv[i + 3])});

@@ -4,6 +4,7 @@
 
 #include "kernels/attention/cuda/decode/params.hpp"
 #include "kernels/attention/detail/decode_backend.hpp"
+#include "kernels/attention/detail/decode_packed.hpp"
 #include "kernels/runtime/check.hpp"
 #include "kernels/runtime/tensor.hpp"
 
@@ -202,11 +203,18 @@ DecodePlan plan_decode_cuda(Device device, const DecodeProblem& problem, const K
                  view.bytes() <= kMostCaches * static_cast<double>(properties(device).last_level_cache_bytes);
   if (plan.join == Join::last_block || plan.join == Join::kernel)
     plan.workspace_bytes = rounded(Layout(p, plan.parts).bytes());
+  plan.packed = options.splits == 0 && options.merge == Merge::tree && options.deal == Deal::contiguous &&
+                packs(problem, view, processors);
+  if (plan.packed) {
+    plan.kernel = packed_kernel(problem, view);
+    plan.workspace_bytes = packed_bytes(problem, view);
+  }
   return plan;
 }
 
 void flash_decode_cuda(const Context& context, const DecodeProblem& problem, const KvView& view, const DecodePlan& plan,
                        const ConstOperand& q, const Operand& o, float* lse) {
+  if (plan.packed && flash_decode_packed(context, problem, view, q, o, lse)) return;
   Params p = params_of(problem, view);
   p.q = q.data;
   p.q_batch_stride = q.batch_stride;

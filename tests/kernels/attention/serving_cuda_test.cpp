@@ -144,6 +144,31 @@ TEST_F(ServingCuda, EveryShapeGivesTheReference) {
   }
 }
 
+// Sixteen tokens of four heads, of as many sequences as fill the device: the forward of training takes them.
+TEST_F(ServingCuda, ManyRowsOfManySequences) {
+  Gpu gpu;
+  const auto& device = properties(Device::cuda());
+  const auto sequences = static_cast<std::size_t>(device.multiprocessors);
+  struct Case {
+    std::int64_t head_dim, tokens, length;
+    DType dtype;
+  };
+  for (const Case& c : {Case{64, 16, 2069, DType::bf16}, Case{64, 9, 2048, DType::fp16}}) {
+    Batch batch(gpu, {4, c.tokens, c.dtype}, 1, c.head_dim, std::vector<std::int64_t>(sequences, c.length), c.dtype);
+    const DecodePlan plan = batch.run();
+    if (device.sm == 90) {
+      EXPECT_EQ(plan.kernel.substr(0, 10), "flash_sm90");
+    }
+    // One rounding more, of each part before they are merged.
+    EXPECT_LE(batch.error(), allowed(c.dtype, c.dtype) + unit_roundoff(c.dtype)) << c.head_dim;
+    const std::vector<float> values = batch.o.values;
+    batch.run();
+    EXPECT_EQ(values, batch.o.values) << "another run, other bits";
+    batch.run({1, 0, Merge::tree, Deal::contiguous});  // told how many: the decoding kernel
+    EXPECT_LE(batch.error(), allowed(c.dtype, c.dtype)) << c.head_dim;
+  }
+}
+
 TEST_F(ServingCuda, QueriesOfAnotherTypeThanTheCache) {
   Gpu gpu;
   for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {

@@ -73,6 +73,11 @@ std::int64_t choose_key_splits(Device device, const DecodeProblem& problem, cons
   return std::max<std::int64_t>(parts, 0) + 1;
 }
 
+/// Whether the implementation has the same queries for every part from one array.
+bool shares_queries(Device device, const Implementation& implementation) {
+  return device.is_cpu() || implementation.name() == "flash";
+}
+
 /// Elements of a sequence's gathered keys, of its parts' O, and their LSE.
 struct Sizes {
   std::size_t gathered, queries, parts_o, parts_lse;
@@ -118,7 +123,8 @@ PrefillPlan plan_prefill(Device device, const DecodeProblem& problem, const KvVi
     std::size_t peak =
         forward_peak(*plan.implementation, problem_of(problem, view, together ? view.batch : 1, split.rest, true));
     if (split.parts > 0) {
-      bytes += rounded(sizes.parts_o) + rounded(sizes.parts_lse) + (device.is_cuda() ? rounded(sizes.queries) : 0);
+      bytes += rounded(sizes.parts_o) + rounded(sizes.parts_lse) +
+               (shares_queries(device, *plan.implementation) ? 0 : rounded(sizes.queries));
       peak =
           std::max(peak, forward_peak(*plan.implementation, problem_of(problem, view, split.parts, split.part, false)));
     }
@@ -167,7 +173,7 @@ void prefill_sequence(const Context& context, const DecodeProblem& problem, cons
   const Operand part{parts_o.data(), rows * view.head_dim, problem.tokens * view.head_dim, view.head_dim};
   float* const part_lse = static_cast<float*>(parts_lse.data());
   Buffer copies;
-  if (context.device().is_cuda()) {
+  if (!shares_queries(context.device(), *plan.implementation)) {
     copies = Buffer(context, sizes.queries);
 #if WARPMETER_CUDA_DECODE
     detail::copy_queries_cuda(

@@ -41,7 +41,8 @@ const flash_sm90::ForwardKernel* kernel_of(const AttentionProblem& problem) {
   return flash_sm90::forward_kernel(problem.dtype, static_cast<int>(problem.head_dim), problem.causal);
 }
 
-/// Whether the copy engine can walk the operand: forwards, by less than 2^40 bytes.
+/// Whether the copy engine can walk the operand: forwards, by less than 2^40 bytes. From one batch entry to the next
+/// queries can also stand still.
 bool copyable(const ConstOperand& operand, const AttentionProblem& problem) {
   constexpr std::int64_t kMostElements = (std::int64_t{1} << 40) / 2;
   const auto walks = [](std::int64_t stride, std::int64_t count) {
@@ -75,7 +76,9 @@ std::string kernel(const AttentionProblem& problem) {
 }
 
 bool forward(const Context& context, const AttentionProblem& problem, const ForwardArguments& arguments) {
-  for (const ConstOperand& o : {arguments.q, arguments.k, arguments.v, as_const(arguments.o)}) {
+  ConstOperand first_queries = arguments.q;
+  if (first_queries.batch_stride == 0) first_queries.batch_stride = problem.seq_len * arguments.q.row_stride;
+  for (const ConstOperand& o : {first_queries, arguments.k, arguments.v, as_const(arguments.o)}) {
     if (!rows_aligned(o, problem) || !copyable(o, problem)) return false;
   }
   flash_sm90::ForwardArguments forward;

@@ -20,8 +20,8 @@ struct KvGather {
 void kv_gather_cpu(const KvGather& gather);
 void kv_gather_cuda(const Context& context, const KvGather& gather);  ///< defined where there is CUDA
 
-/// Queries (heads, rows, head_dim) of one sequence in `dtype`, dense and `copies` times one after another: a copy
-/// engine walks no stride of zero.
+/// Queries (heads, rows, head_dim) of one sequence in `dtype`, dense and `copies` times one after another: not every
+/// implementation takes a stride of zero.
 struct QueryCopies {
   ConstOperand q;  ///< batch entry 0 of it
   DType dtype = DType::fp32;

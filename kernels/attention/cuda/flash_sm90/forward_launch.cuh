@@ -19,7 +19,10 @@ void launch_forward(const ForwardArguments& arguments, cudaStream_t stream) {
   const Shape& shape = arguments.shape;
   constexpr bool kBf16 = std::is_same_v<T, __nv_bfloat16>;
   ForwardParams params;
-  params.q = make_tensor_map(arguments.q, kBf16, shape.batch, shape.num_heads, shape.seq_len, shape.head_dim, 64);
+  const bool own_queries = shape.batch == 1 || arguments.q.batch_stride != 0;
+  params.q = make_tensor_map(arguments.q, kBf16, own_queries ? shape.batch : 1, shape.num_heads, shape.seq_len,
+                             shape.head_dim, 64);
+  params.query_batches = own_queries ? 1 : 0;
   params.k = make_tensor_map(arguments.k, kBf16, shape.batch, shape.num_kv_heads, shape.kv_len, shape.head_dim,
                              Config::kBlockN);
   params.v = make_tensor_map(arguments.v, kBf16, shape.batch, shape.num_kv_heads, shape.kv_len, shape.head_dim,

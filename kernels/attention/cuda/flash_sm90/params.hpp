@@ -19,7 +19,8 @@ struct WorkCounter {
 
 struct ForwardArguments {
   Shape shape;
-  ConstTensorView q, k, v;  ///< what the copy engine reads: rows on 16 bytes, strides above 0
+  /// What the copy engine reads: rows on 16 bytes, strides above 0; q's batch stride also 0, the same queries for all.
+  ConstTensorView q, k, v;
   TensorView o;             ///< rows on 16 bytes
   float* lse = nullptr;     ///< (batch, num_heads, seq_len)
   WorkCounter* work_counter = nullptr;
@@ -39,6 +40,7 @@ struct ForwardParams {
   int seq_len, kv_len, head_dim;
   int num_heads, group_size;  ///< group_size: query heads a key/value head
   int items, tiles, heads, mixed_heads;
+  int query_batches;  ///< 1, or 0 where all batch entries have the first one's queries
   int row_shift;  ///< whole warpgroups that the first tile lacks, in rows, when causal: the last tile, whose rows see
                   ///< the most keys, is then full
 };

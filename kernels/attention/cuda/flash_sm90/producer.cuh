@@ -34,7 +34,8 @@ __device__ __forceinline__ void prefetch_item(const ForwardParams& params, const
   for (int panel = 0; panel < Config::kPanels; ++panel) {
 #pragma unroll 1
     for (int consumer = 0; consumer < Config::kConsumers; ++consumer) {
-      ptx::tma_prefetch_4d(&params.q, panel * 64, work.first_row + 64 * consumer, work.head, work.batch);
+      ptx::tma_prefetch_4d(&params.q, panel * 64, work.first_row + 64 * consumer, work.head,
+                           work.batch * params.query_batches);
     }
     const int row = (work.blocks - 1) * Config::kBlockN;
     ptx::tma_prefetch_4d(&params.k, panel * 64, row, kv_head, work.batch);
@@ -116,8 +117,8 @@ __device__ __forceinline__ void load_queries_and_keys(const ForwardParams& param
 #pragma unroll
       for (int panel = 0; panel < Config::kPanels; ++panel) {
         ptx::tma_load_4d(shared + Config::kQueryOffset + place * Config::kQueryBytes + panel * Config::kQueryPanelBytes,
-                         &params.q, barrier, panel * 64, max(0, work.first_row + 64 * consumer), work.head, work.batch,
-                         ptx::L2Policy::evict_first);
+                         &params.q, barrier, panel * 64, max(0, work.first_row + 64 * consumer), work.head,
+                         work.batch * params.query_batches, ptx::L2Policy::evict_first);
       }
     }
     query = query.next();

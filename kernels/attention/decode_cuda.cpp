@@ -228,7 +228,7 @@ void flash_decode_cuda(const Context& context, const DecodeProblem& problem, con
   p.parts = static_cast<int>(plan.parts);
   p.block = static_cast<int>(plan.block);
   p.round_robin = plan.deal == Deal::round_robin;
-  p.uniform_blocks = (p.uniform_length + p.block - 1) / p.block;
+  p.uniform_blocks = static_cast<int>(ceil_div(p.uniform_length, p.block));
   p.uniform_share = p.uniform_blocks / p.parts;
   WM_CHECK(p.batch < 65536 && p.num_kv_heads < 65536, "a grid has fewer than 65536 sequences and heads");
   p.merge = kind_of(plan.merge);

@@ -290,6 +290,56 @@ TEST_F(ServingCuda, LongSequencesFillTheDevice) {
   EXPECT_LE(batch.error(), allowed(DType::bf16, DType::bf16));
 }
 
+// Offsets from a sequence's first key are 64-bit. What one of 32 bits would find lies before it: zeros.
+TEST_F(ServingCuda, KeysBeyondTwoBillionElementsAreFound) {
+  constexpr std::int64_t kHeadDim = 128, kBefore = std::int64_t{1} << 31;
+  constexpr std::int64_t kLength = (1 << 24) + 100, kKey = (1 << 24) + 37;  // beyond 2^31 / kHeadDim
+  constexpr std::size_t kBytes = 2 * 2 * static_cast<std::size_t>(kBefore + kLength * kHeadDim);
+  if (free_memory_bytes(Device::cuda()) < kBytes + (std::size_t{1} << 30)) GTEST_SKIP() << "it takes 18 GB";
+  Gpu gpu;
+  const Tensor k(gpu.context, {kBefore + kLength * kHeadDim}, DType::bf16);
+  const Tensor v(gpu.context, {kBefore + kLength * kHeadDim}, DType::bf16);
+  const auto put = [&](const Tensor& tensor, float value) {
+    tensor.fill_bytes(0, gpu.stream);
+    HostTensor row(1, 1, 1, kHeadDim, DType::bf16);
+    std::fill(row.values.begin(), row.values.end(), value);
+    row.encode();
+    copy_bytes(tensor.data_as<std::uint16_t>() + kBefore + kKey * kHeadDim, Device::cuda(), row.bytes.data(),
+               Device::cpu(), row.bytes.size(), gpu.stream);
+  };
+  put(k, 8);  // its score, 8 * 128 / sqrt(128), is all that counts beside zeros
+  put(v, 3);
+  const std::vector<std::int64_t> lengths{kLength};
+  KvView view;
+  view.k = k.data_as<std::uint16_t>() + kBefore;
+  view.v = v.data_as<std::uint16_t>() + kBefore;
+  view.dtype = DType::bf16;
+  view.batch = view.num_kv_heads = 1;
+  view.head_dim = view.row_stride = kHeadDim;
+  view.page_size = kLength;
+  view.head_stride = view.page_stride = kLength * kHeadDim;
+  view.host_lengths = lengths;
+
+  HostTensor q(1, 2, 1, kHeadDim, DType::bf16), o(1, 2, 1, kHeadDim, DType::bf16);
+  std::fill(q.values.begin(), q.values.end(), 1.0f);
+  q.encode();
+  const Tensor device_q = gpu.upload(q), device_o = gpu.upload(o);
+  const Tensor device_lse(gpu.context, {2}, DType::fp32);
+  const DecodeProblem problem{2, 1, DType::bf16};
+  for (const DecodeOptions& options :
+       {DecodeOptions{}, DecodeOptions{7, 64, Merge::lse, Deal::round_robin}, DecodeOptions{0, 0, Merge::two_pass}}) {
+    device_o.fill_bytes(0xFF, gpu.stream);
+    flash_decode(gpu.context, problem, view, plan_decode(Device::cuda(), problem, view, options),
+                 as_const(operand_bhsd(device_q)), operand_bhsd(device_o), device_lse.data_as<float>());
+    gpu.download(device_o, o);
+    for (const float value : o.values) ASSERT_EQ(value, 3) << name(options.merge);
+    float lse[2];
+    copy_bytes(lse, Device::cpu(), device_lse.data(), Device::cuda(), sizeof(lse), gpu.stream);
+    synchronize(gpu.stream);
+    for (const float value : lse) EXPECT_NEAR(value, 8 * std::sqrt(128.0), 1e-3) << name(options.merge);
+  }
+}
+
 TEST_F(ServingCuda, PartsMeetInEveryPlace) {
   Gpu gpu;
   struct Case {

@@ -61,7 +61,7 @@ struct Stream {
     block = p.block;
     groups_a_block = block / keys;
     const bool known = p.uniform_length != 0;  // then the host has divided
-    const int blocks = known ? p.uniform_blocks : (length + block - 1) / block;
+    const int blocks = known ? p.uniform_blocks : (length - 1) / block + 1;
     int count;
     if (p.round_robin) {
       first_block = part;

@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads, 2) decode_ti
       const std::int64_t page = next_page;
       if (i + 1 < groups) next_page = page_base(p, batch, key_of(i + 1));
       const std::uint32_t slot = ring + i % C::kStages * 2 * C::kTileBytes;
-      if (dense && key0 + kWarpKeys <= stream.length) {
-        const std::int64_t start = page + row_in_page(p, key0) * kD + lane_start;
+      if (dense && key0 <= stream.length - kWarpKeys) {
+        const std::int64_t start = page + std::int64_t{row_in_page(p, key0)} * kD + lane_start;
         const T* const from_k = k + start;
         const T* const from_v = v + start;
 #pragma unroll
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads, 2) decode_ti
     }
 
     const int key0 = key_of(i);
-    if (key0 + kWarpKeys > seen_by_all) {
+    if (key0 > seen_by_all - kWarpKeys) {
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll

@@ -373,6 +373,51 @@ TEST_F(ServingCuda, PartsMeetInEveryPlace) {
   }
 }
 
+TEST_F(ServingCuda, ANaNStaysOneInItsOwnRow) {
+  Gpu gpu;
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    Batch batch(gpu, {4, 1, dtype}, 2, 64, {700, 300}, dtype);
+    batch.q.values[1] = NAN;  // of the first sequence's first head
+    batch.q.encode();
+    batch.device_q = gpu.upload(batch.q);
+    const auto expect_one = [&](const std::string& what) {
+      for (std::int64_t b = 0; b < 2; ++b) {
+        for (std::int64_t h = 0; h < 4; ++h) {
+          const bool expected = b == 0 && h == 0;
+          ASSERT_EQ(std::isnan(batch.o.row(b, h, 0)[3]), expected) << what << " b" << b << " h" << h;
+          ASSERT_EQ(std::isnan(batch.lse[static_cast<std::size_t>(b * 4 + h)]), expected)
+              << what << " b" << b << " h" << h << ": " << batch.lse[static_cast<std::size_t>(b * 4 + h)];
+        }
+      }
+    };
+    for (const Merge merge : {Merge::tree, Merge::lse, Merge::two_pass, Merge::sequential}) {
+      for (const std::int64_t splits : {4, 5, 40}) {  // parts that meet in a cluster, the last block, registers or all
+        if (merge == Merge::sequential && splits != 4) continue;
+        batch.run({merge == Merge::sequential ? 0 : splits, 16, merge});
+        expect_one(std::string(name(dtype)) + " " + std::string(name(merge)) + " " + std::to_string(splits));
+      }
+    }
+    for (const std::int64_t splits : {1, 3}) {
+      const PrefillPlan plan = plan_prefill(Device::cuda(), batch.problem, batch.cache.view(), {nullptr, splits});
+      batch.poison();
+      prefill_attention(gpu.context, batch.problem, batch.cache.view(), plan, as_const(operand_bhsd(batch.device_q)),
+                        operand_bhsd(batch.device_o), batch.device_lse.data_as<float>());
+      batch.download();
+      expect_one(std::string(name(dtype)) + " prefill of " + std::to_string(splits));
+    }
+  }
+}
+
+// Of 16 keys each there would be more partial results than the merge has room for.
+TEST_F(ServingCuda, TheTwoPassFormTakesLargerBlocksWhereItMust) {
+  Gpu gpu;
+  Batch batch(gpu, {2, 1, DType::bf16}, 1, 64, {330001}, DType::bf16);
+  const DecodePlan plan = batch.run({0, 16, Merge::two_pass});
+  EXPECT_EQ(plan.block, 48);
+  EXPECT_EQ(plan.parts, 6876);
+  EXPECT_LE(batch.error(), allowed(DType::bf16, DType::bf16));
+}
+
 TEST_F(ServingCuda, CountersAreZeroAgainAfterEveryLaunch) {
   Gpu gpu;
   Batch batch(gpu, {8, 1, DType::bf16}, 8, 64, std::vector<std::int64_t>(16, 100), DType::bf16);

@@ -78,7 +78,7 @@ __global__ void merge_kernel(const Params p) {
     for (int i = threadIdx.x; i < parts; i += blockDim.x) {
       weight[i] = m[i] == kMinusInfinity ? 0.0f : exp2f(((m[i] - top) + weight[i]) * kLog2e) * inverse / l[i];
     }
-    if (threadIdx.x == 0) result_lse = top == kMinusInfinity ? kMinusInfinity : top + logf(sum);
+    if (threadIdx.x == 0) result_lse = sum == 0 ? kMinusInfinity : top + logf(sum);  // a NaN stays one
   } else {
     float top = kMinusInfinity;
     for (int i = 0; i < parts; ++i) top = fmaxf(top, m[i]);

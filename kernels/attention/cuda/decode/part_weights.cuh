@@ -102,7 +102,7 @@ __device__ __forceinline__ float part_weights(MergeKind merge, int parts, float 
     sum = warp_sum(sum);
 #pragma unroll
     for (int j = 0; j < kRegisters; ++j) weight[j] = l[j] == 0 ? 0.0f : weight[j] / (sum * l[j]);
-    return top == kMinusInfinity ? kMinusInfinity : top + logf(sum);
+    return sum == 0 ? kMinusInfinity : top + logf(sum);  // a NaN stays one
   }
   float top = kMinusInfinity;
 #pragma unroll

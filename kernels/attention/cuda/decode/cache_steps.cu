@@ -109,9 +109,14 @@ __global__ void merge_normalized_wide_kernel(NormalizedParts p, int block_rows) 
   const std::int64_t stride = p.heads * p.rows;
   const std::int64_t row = h * p.rows + r;
   float top = cuda_decode::kMinusInfinity;
-  for (std::int64_t i = 0; i < p.parts; ++i) top = fmaxf(top, p.lse[i * stride + row]);
+  bool seen = false;  // a part that is NaN has seen something
+  for (std::int64_t i = 0; i < p.parts; ++i) {
+    const float lse = p.lse[i * stride + row];
+    top = fmaxf(top, lse);
+    seen = seen || lse != cuda_decode::kMinusInfinity;
+  }
   float sum = 0, values[kColumns] = {};
-  if (top != cuda_decode::kMinusInfinity) {
+  if (seen) {
 #pragma unroll 4
     for (std::int64_t i = 0; i < p.parts; ++i) {
       const float weight = exp2f((p.lse[i * stride + row] - top) * cuda_decode::kLog2e);

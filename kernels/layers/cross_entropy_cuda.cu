@@ -27,6 +27,10 @@ struct Denominator {
 __device__ __forceinline__ float rescale(float from, float to) {
   return from == kMinusInfinity ? 0.0f : exp2f((from - to) * kLog2e);
 }
+/// The offset that exponents are taken with: any finite one gives zeros for -inf alone, while a NaN stays one.
+__device__ __forceinline__ float exponent_offset(float offset) {
+  return offset == kMinusInfinity ? 0.0f : offset;
+}
 __device__ __forceinline__ Denominator warp_combine(Denominator d) {
   const float offset = warp_reduce(d.offset, Max{});
   return {offset, warp_reduce(d.sum * rescale(d.offset, offset))};
@@ -156,10 +160,8 @@ __global__ void __launch_bounds__(kMostThreads) held_kernel(Task task) {
   Denominator part{kMinusInfinity, 0.0f};
 #pragma unroll
   for (int held = 0; held < kHeld; ++held) part.offset = largest(x[held], part.offset);
-  if (part.offset != kMinusInfinity) {
 #pragma unroll
-    for (int held = 0; held < kHeld; ++held) part.sum += sum_of_powers(x[held], part.offset);
-  }
+  for (int held = 0; held < kHeld; ++held) part.sum += sum_of_powers(x[held], exponent_offset(part.offset));
   // Also the barrier between the target's logit, read by all, and the first element written over.
   const Denominator total = block_combine(part);
   if (threadIdx.x == 0) task.finish(r, log_sum_exp(total), state);
@@ -187,8 +189,7 @@ __global__ void __launch_bounds__(kLoopThreads) loop_kernel(Task task) {
     float x[kLanes<T>];
     load_within(row, vector * kLanes<T> - lead, vocab, kMinusInfinity, x);
     const float offset = fmaxf(part.offset, largest(x, kMinusInfinity));
-    if (offset == kMinusInfinity) continue;
-    part.sum = part.sum * rescale(part.offset, offset) + sum_of_powers(x, offset);
+    part.sum = part.sum * rescale(part.offset, offset) + sum_of_powers(x, exponent_offset(offset));
     part.offset = offset;
   }
   const Denominator total = block_combine(part);

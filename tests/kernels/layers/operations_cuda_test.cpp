@@ -404,6 +404,52 @@ TEST_F(CudaOperations, CrossEntropyEveryWay) {
   }
 }
 
+// A thread all of whose logits are NaN knows no largest one: its sum counts all the same.
+TEST_F(CudaOperations, CrossEntropyOfANaNIsOne) {
+  for (const DType dtype : kTypes) {
+    // Rows of one warp, of several, and read twice.
+    for (const std::int64_t vocab : {64, 5000, 50257}) {
+      SCOPED_TRACE(std::string(name(dtype)) + " vocabulary " + std::to_string(vocab));
+      constexpr std::int64_t kRows = 3;
+      Values logits = normal(kRows * vocab, 1);
+      // All of the second row that lies in the 32 bytes (fp32) or 16 where it begins: whole vectors.
+      std::fill_n(logits.begin() + vocab, 8 - vocab % 8, std::nan(""));
+      const Tokens targets(kRows, 40);
+      const DeviceArray pl = array(logits, dtype), pt = whole(targets);
+      const DeviceArray lse = empty(kRows, DType::fp32), losses = empty(kRows, DType::fp32);
+      cross_entropy_forward(context_, {.rows = kRows,
+                                       .vocab = vocab,
+                                       .dtype = dtype,
+                                       .logits = pl.data(),
+                                       .stride = vocab,
+                                       .targets = pt.as<std::int32_t>(),
+                                       .lse = lse.as<float>(),
+                                       .losses = losses.as<float>()});
+      const DeviceArray eager = empty(kRows * vocab, DType::fp32);
+      log_softmax_forward(
+          context_, {.rows = kRows, .vocab = vocab, .dtype = dtype, .logits = pl.data(), .out = eager.as<float>()});
+      const DeviceArray at_once_losses = empty(kRows, DType::fp32);
+      cross_entropy(context_, {.rows = kRows,
+                               .vocab = vocab,
+                               .dtype = dtype,
+                               .logits = pl.data(),
+                               .stride = vocab,
+                               .targets = pt.as<std::int32_t>(),
+                               .losses = at_once_losses.as<float>()});
+      const Values got_lse = lse.values(), got = losses.values(), at_once = at_once_losses.values(),
+                   log_probabilities = eager.values(), gradient = pl.values();
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        const auto r = static_cast<std::size_t>(row), target = static_cast<std::size_t>(row * vocab + 40);
+        EXPECT_EQ(std::isnan(got_lse[r]), row == 1) << "row " << row << ": " << got_lse[r];
+        EXPECT_EQ(std::isnan(got[r]), row == 1) << "row " << row << ": " << got[r];
+        EXPECT_EQ(std::isnan(at_once[r]), row == 1) << "row " << row << ": " << at_once[r];
+        EXPECT_EQ(std::isnan(log_probabilities[target]), row == 1) << "row " << row;
+        EXPECT_EQ(std::isnan(gradient[target]), row == 1) << "row " << row;
+      }
+    }
+  }
+}
+
 TEST_F(CudaOperations, EmbeddingForwardAndBackward) {
   struct Shape {
     std::int64_t rows, vocab;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/attention/implementation.hpp"
+#include "kernels/layers/linear_epilogue.hpp"
 #include "kernels/layers/matmul.hpp"
 #include "kernels/runtime/annotate.hpp"
 #include "kernels/runtime/compute_path.hpp"
@@ -117,6 +118,19 @@ class Executor {
   }
 
   void matmul(std::string_view name, const layers::MatmulProblem& problem, const void* a, const void* b, void* c);
+  /// Whether the device has this product with the pass that follows it as one kernel (layers/linear_epilogue.hpp).
+  /// Addresses may be null.
+  template <class Arguments>
+  [[nodiscard]] bool fuses(const Arguments& arguments) const {
+    return fused_products_ && layers::fuses(memory_->context().device(), arguments);
+  }
+  template <class Arguments>
+  void fused_matmul(std::string_view name, void (*function)(const Context&, const Arguments&),
+                    const Arguments& arguments) {
+    run({name, OperationKind::matmul, arguments.flops(), arguments.bytes(), ComputePath::half, layer_, arguments.dtype},
+        [&] { function(memory_->context(), arguments); });
+  }
+  void set_fused_products(bool fused) { fused_products_ = fused; }
 
   void matmul_aside(std::string_view name, const layers::MatmulProblem& problem, const void* a, const void* b, void* c);
   /// Where work that has just been put aside is.
@@ -154,7 +168,7 @@ class Executor {
   Memory* memory_;
   layers::Matmul* matmul_;
   SideLane* side_ = nullptr;
-  bool side_by_side_;
+  bool side_by_side_, fused_products_ = false;
   std::vector<Array> kept_, kept_before_turn_;
   bool main_moved_ = true;  ///< since the last fork
   OperationSink* sink_ = nullptr;

@@ -1,3 +1,4 @@
+#include "kernels/layers/linear_epilogue.hpp"
 #include "kernels/layers/rmsnorm.hpp"
 #include "kernels/layers/rope.hpp"
 #include "kernels/layers/swiglu.hpp"
@@ -51,10 +52,24 @@ class FusedBlock final : public Block {
 
     NormedResidual first = norm_stream(executor, c, "NORM1", c.weight(places.norm1), stream);
     Array qkv = array({"q, k, v", "QKV_MATMUL"}, rows * 3 * width);
-    executor.matmul("QKV_MATMUL", linear_forward(rows, width, 3 * width, compute, type), first.normed.data(),
-                    c.weight(places.wq), qkv.data());
+    const layers::RopeLinear turned{.rows = rows,
+                                    .seq_len = c.context,
+                                    .heads = c.config.heads,
+                                    .head_dim = c.config.head_dim(),
+                                    .dtype = type,
+                                    .table = c.rope_table,
+                                    .x = first.normed.data(),
+                                    .weight = c.weight(places.wq),
+                                    .qkv = qkv.data()};
+    const bool turns = executor.fuses(turned);
+    if (turns) {
+      executor.fused_matmul("QKV_ROPE_MATMUL", layers::rope_linear, turned);
+    } else {
+      executor.matmul("QKV_MATMUL", linear_forward(rows, width, 3 * width, compute, type), first.normed.data(),
+                      c.weight(places.wq), qkv.data());
+    }
     if (!all) first.normed.reset();
-    rotate(executor, c, qkv, false);
+    if (!turns) rotate(executor, c, qkv, false);
     Array attended = array({"attention output", "ATTENTION"}, rows * width);
     Array lse(memory, {"log-sum-exp", "ATTENTION"}, rows * c.config.heads, DType::fp32, MemoryKind::activations);
     const attention::ForwardArguments operands{as_const(part(c, qkv, 0)), as_const(part(c, qkv, 1)),
@@ -77,24 +92,39 @@ class FusedBlock final : public Block {
       state.input = std::move(first.residual);
     }
 
-    Array gate_up = array({"gate, up", "FFN_W13_MATMUL"}, rows * 2 * inner);
-    executor.matmul("FFN_W13_MATMUL", linear_forward(rows, width, 2 * inner, compute, type), second.normed.data(),
-                    c.weight(places.w1), gate_up.data());
+    layers::SwigluLinear gated{.rows = rows, .in = width, .width = inner, .dtype = type};
+    const bool gates = executor.fuses(gated);
+    Array gate_up, hidden;
+    if (!gates || all) gate_up = array({"gate, up", "FFN_W13_MATMUL"}, rows * 2 * inner);
+    if (gates) {
+      if (!only_for_backward) hidden = array({"hidden", "FFN_W13_SWIGLU_MATMUL"}, rows * inner);
+      gated.x = second.normed.data();
+      gated.weights = c.weight(places.w1);
+      gated.gate_up = gate_up.data();
+      gated.out = hidden.data();
+      executor.fused_matmul("FFN_W13_SWIGLU_MATMUL", layers::swiglu_linear, gated);
+    } else {
+      executor.matmul("FFN_W13_MATMUL", linear_forward(rows, width, 2 * inner, compute, type), second.normed.data(),
+                      c.weight(places.w1), gate_up.data());
+    }
     if (!all) second.normed.reset();
     if (!only_for_backward) {
-      const Array hidden = array({"hidden", "SWIGLU"}, rows * inner);
-      executor.apply("SWIGLU", OperationKind::elementwise, layers::swiglu_forward,
-                     layers::SwigluForward{.rows = rows,
-                                           .width = inner,
-                                           .dtype = type,
-                                           .gate = gate_up.data(),
-                                           .up = gate_up.at(inner),
-                                           .in_stride = 2 * inner,
-                                           .out = hidden.data()});
+      if (!gates) {
+        hidden = array({"hidden", "SWIGLU"}, rows * inner);
+        executor.apply("SWIGLU", OperationKind::elementwise, layers::swiglu_forward,
+                       layers::SwigluForward{.rows = rows,
+                                             .width = inner,
+                                             .dtype = type,
+                                             .gate = gate_up.data(),
+                                             .up = gate_up.at(inner),
+                                             .in_stride = 2 * inner,
+                                             .out = hidden.data()});
+      }
       if (!all) gate_up.reset();
       stream.current = array({"block output", "FFN_W2_MATMUL"}, rows * width);
       executor.matmul("FFN_W2_MATMUL", linear_forward(rows, inner, width, compute, type), hidden.data(),
                       c.weight(places.w2), stream.current.data());
+      hidden.reset();
       stream.has_base = true;
       stream.base = second.residual.data();
     }

@@ -78,6 +78,7 @@ struct Model::Impl {
         head(executor, block_context, layout, options.structure, options.micro_batches),
         optimizer(executor, layout, weights, gradients, optimizer_options(options)) {
     for (std::int64_t i = 0; i < config.layers; ++i) layer_names.push_back(layer_name(i));
+    executor.set_fused_products(options.fused_products);
     if (!planning) {
       const std::vector<float> table = layers::rope_table(options.context, config.head_dim());
       detail::to_device(context, rope_table.data(), table.data(), table.size() * sizeof(float));

@@ -28,6 +28,7 @@ using transformer::Structure;
 transformer::ModelOptions Configuration::options(Device device) const {
   transformer::ModelOptions options = ModelSetup::options(device);
   options.side_stream = side_stream;
+  options.fused_products = fused_products;
   return options;
 }
 
@@ -64,6 +65,12 @@ void add_options(OptionTable& table) {
   side.negation = "--no-side-stream";
   side.default_note = "on with fused on CUDA";
   table.add(side);
+  OptionSpec products =
+      row_option("--fused-products", "", "true", "",
+                 "RoPE and SwiGLU within the products before them (16 bits on Hopper).", "--no-fused-products");
+  products.negation = "--no-fused-products";
+  products.default_note = "on with fused on CUDA";
+  table.add(products);
   OptionSpec breakdown;
   breakdown.name = "--breakdown";
   breakdown.default_text = "false";
@@ -130,14 +137,16 @@ std::vector<Configuration> expand(const OptionTable& table, const harness::Setti
     c.learning_rate = learning_rate;
     const bool graph = table.given("--graph") ? table.flag("--graph") : c.structure == Structure::fused;
     c.graph = graph && transformer::Graph::supported(settings.device);
+    c.fused_products = table.flag("--fused-products") && c.structure == Structure::fused && settings.device.is_cuda();
     c.side_stream = table.flag("--side-stream") && c.structure == Structure::fused && settings.device.is_cuda();
   }
   return configurations;
 }
 
 std::vector<std::string> row_keys() {
-  return {"size", "precision", "structure", "attention", "recompute", "graph",      "side_stream", "adamw",
-          "mode", "batch",     "context",   "d_model",   "d_ff",      "num_layers", "num_heads",   "vocab"};
+  return {"size",        "precision",      "structure",  "attention", "recompute", "graph",
+          "side_stream", "fused_products", "adamw",      "mode",      "batch",     "context",
+          "d_model",     "d_ff",           "num_layers", "num_heads", "vocab"};
 }
 
 reports::Object describe(const Configuration& c) {
@@ -149,6 +158,7 @@ reports::Object describe(const Configuration& c) {
   object.set("recompute", name(c.recompute));
   object.set("graph", c.graph);
   object.set("side_stream", c.side_stream);
+  object.set("fused_products", c.fused_products);
   object.set("adamw", definition_name(c.adamw));
   object.set("mode", c.mode_text());
   object.set("batch", c.batch);
@@ -182,6 +192,7 @@ std::vector<std::pair<std::string, std::string>> option_values(const Configurati
   }
   values.emplace_back("--train-steps", c.train_steps != 0 ? std::to_string(c.train_steps) : "");
   values.emplace_back("--side-stream", device.is_cpu() ? "" : c.side_stream ? "true" : "false");
+  values.emplace_back("--fused-products", device.is_cpu() ? "" : c.fused_products ? "true" : "false");
   values.emplace_back("--graph", !transformer::Graph::supported(device) ? "" : c.graph ? "true" : "false");
   return values;
 }

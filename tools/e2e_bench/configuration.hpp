@@ -18,7 +18,7 @@ struct Modes {
 
 /// One row to be: a model, how it is run, and which phases are timed.
 struct Configuration : model_options::ModelSetup {
-  bool graph = false, side_stream = false;
+  bool graph = false, side_stream = false, fused_products = false;
   Modes modes;
   std::int64_t train_steps = 0;  ///< 0: phases are timed instead
 

@@ -137,9 +137,9 @@ reports::TableLayout ModelTool::layout() const {
                      {"train_step_s", "Train Step (s)"},
                      {"fwd_peak_mem_mib", "Peak Forward Mem (MiB)"},
                      {"train_peak_mem_mib", "Peak Train Mem (MiB)"}};
-  layout.wide_columns = {"batch",          "vocab",           "attention",      "recompute",    "graph",
-                         "side_stream",    "adamw",           "train_step_s",   "tokens_per_s", "fwd_mfu",
-                         "train_step_mfu", "mfu_peak_tflops", "mfu_peak_source"};
+  layout.wide_columns = {"batch",       "vocab",          "attention",       "recompute",      "graph",
+                         "side_stream", "fused_products", "adamw",           "train_step_s",   "tokens_per_s",
+                         "fwd_mfu",     "train_step_mfu", "mfu_peak_tflops", "mfu_peak_source"};
   for (const std::string phase : {"fwd", "fwd_bwd", "train_step"}) {
     for (const char* figure : {"_first_ms", "_ms", "_mean_ms", "_min_ms", "_p95_ms", "_stdev_ms", "_noise", "_n",
                                "_stop", "_flops", "_tflops", "_gemm_share"}) {

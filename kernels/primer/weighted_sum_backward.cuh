@@ -3,9 +3,9 @@
 //
 //   x, dx (rows, cols), w, dw (cols), g (rows), fp32, bf16 or fp16; summed in fp32
 //   grid   x: blocks of 256 pieces of 16 bytes along the columns; y: parts of the rows, as many as make four blocks a
-//          multiprocessor. A thread goes down its part, four rows at a time, and leaves a partial sum of dw in the
-//          workspace (parts, cols). cuda/add_parts.cuh adds the parts up: the same order, so the same bits, on every
-//          run
+//          multiprocessor. Four rows go to the first part, the next four to the second, and so on round and round: what
+//          is under way lies together. A thread leaves a partial sum of dw in the workspace (parts, cols), and
+//          cuda/add_parts.cuh adds the parts up: the same order, so the same bits, on every run
 //   bound  memory: x is read once, dx is written once
 #include "kernels/primer/kernel_file.hpp"
 
@@ -96,25 +96,24 @@ constexpr int kUnroll = 4;      // rows that a thread has under way
 constexpr int kBlocksOnSm = 4;  // enough loads under way, few enough parts to add up
 
 template <class T, bool kWhole>
-__global__ void __launch_bounds__(kThreads) rows_kernel(const T* x, const T* w, const T* g, T* dx, float* partial,
-                                                        std::int64_t rows, std::int64_t cols, std::int64_t part_rows) {
+__global__ void __launch_bounds__(kThreads)
+    rows_kernel(const T* x, const T* w, const T* g, T* dx, float* partial, std::int64_t rows, std::int64_t cols) {
   const std::int64_t col = (blockIdx.x * std::int64_t{kThreads} + threadIdx.x) * kPack<T>;
   if (col >= cols) return;
-  const std::int64_t begin = part_rows * blockIdx.y, end = min(begin + part_rows, rows);
   float weights[kPack<T>], sums[kPack<T>] = {};
   unpack<T>(load_pack<T, kWhole>(w + col, cols - col), weights);
-  for (std::int64_t first = begin; first < end; first += kUnroll) {
+  for (std::int64_t first = blockIdx.y * std::int64_t{kUnroll}; first < rows; first += gridDim.y * kUnroll) {
     uint4 raw[kUnroll];
     float factors[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const bool there = first + u < end;
+      const bool there = first + u < rows;
       raw[u] = load_pack<T, kWhole>(x + (first + u) * cols + col, there ? cols - col : 0);
       factors[u] = there ? to_float(g[first + u]) : 0.0f;
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      if (first + u >= end) break;
+      if (first + u >= rows) break;
       float of_x[kPack<T>], values[kPack<T>];
       unpack<T>(raw[u], of_x);
 #pragma unroll
@@ -137,10 +136,10 @@ void run(const Problem& p, const Arguments& a, StreamView stream) {
     auto* const partial = static_cast<float*>(a.workspace);
     const std::int64_t across = ceil_div(p.cols, kThreads * kPack<T>);
     const std::int64_t wanted = std::clamp<std::int64_t>(multiprocessors(stream) * kBlocksOnSm / across, 1, kMostParts);
-    const std::int64_t part_rows = ceil_div(ceil_div(p.rows, wanted), kUnroll) * kUnroll;
-    const auto parts = static_cast<unsigned>(ceil_div(p.rows, part_rows));
+    const std::int64_t turns = ceil_div(p.rows, kUnroll);
+    const auto parts = static_cast<unsigned>(ceil_div(turns, ceil_div(turns, wanted)));  // all have as many, about
     rows_kernel<T, whole()><<<dim3(grid_x(across), parts), kThreads, 0, handle(stream)>>>(
-        a.input<T>(0), a.input<T>(1), a.input<T>(2), a.output<T>(0), partial, p.rows, p.cols, part_rows);
+        a.input<T>(0), a.input<T>(1), a.input<T>(2), a.output<T>(0), partial, p.rows, p.cols);
     check_launch();
     add_parts(partial, a.output<T>(1), static_cast<int>(parts), p.cols, stream);
   });

@@ -2,7 +2,7 @@
 //
 //   x (rows, cols), y (rows), fp32, bf16 or fp16; summed in fp32, in an order that is always the same
 //   grid   a team of threads for each row: a warp (4 rows a block) or a block of up to 512, about one for two pieces of
-//          16 bytes. A thread has two pieces under way
+//          16 bytes. A thread has two pieces under way, four in long rows
 //   bound  memory, reading: an addition for each element read
 #include "kernels/primer/kernel_file.hpp"
 
@@ -57,9 +57,9 @@ void run(const Problem& p, const Arguments& a) {
 
 #if WM_PRIMER_CUDA
 constexpr int kRowsOfWarps = 4;  // of a block whose warps have a row each
-constexpr int kUnroll = 2;       // loads that a thread has under way
 
-template <class T, int kTeam, bool kWhole>
+/// kUnroll: loads that a thread has under way.
+template <class T, int kTeam, int kUnroll, bool kWhole>
 __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam)
     kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols) {
   const int teams = blockDim.x / kTeam, thread = threadIdx.x % kTeam;
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam)
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t col = first + u * kTeam * kPack<T>;
-        raw[u] = load_pack<T, kWhole, Evict::first>(of_row + col, cols - col);
+        raw[u] = load_pack<T, kWhole, Evict::kept_out>(of_row + col, cols - col);
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
@@ -92,16 +92,17 @@ __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam)
 void run(const Problem& p, const Arguments& a, StreamView stream) {
   by_dtype_and_rows(p, [&](auto type, auto whole) {
     using T = typename decltype(type)::type;
-    const auto launch = [&](auto team) {
+    const auto launch = [&](auto team, auto unroll) {
       constexpr int kThreads = team == 32 ? 32 * kRowsOfWarps : team();
-      kernel<T, team(), whole()><<<grid_x(ceil_div(p.rows * team, kThreads)), kThreads, 0, handle(stream)>>>(
+      kernel<T, team(), unroll(), whole()><<<grid_x(ceil_div(p.rows * team, kThreads)), kThreads, 0, handle(stream)>>>(
           a.input<T>(0), a.output<T>(0), p.rows, p.cols);
       check_launch();
     };
     const std::int64_t pieces = ceil_div(p.cols, kPack<T>);
-    if (pieces <= kUnroll * 32) return launch(Int<32>());
-    if (pieces <= kUnroll * 128) return launch(Int<128>());
-    pieces <= kUnroll * 256 ? launch(Int<256>()) : launch(Int<512>());
+    if (pieces <= 2 * 32) return launch(Int<32>(), Int<2>());
+    if (pieces <= 2 * 128) return launch(Int<128>(), Int<2>());
+    if (pieces <= 2 * 256) return launch(Int<256>(), Int<2>());
+    pieces < 4 * 512 ? launch(Int<512>(), Int<2>()) : launch(Int<512>(), Int<4>());
   });
 }
 #endif

@@ -74,8 +74,17 @@ __device__ __forceinline__ uint4 pack(const float (&x)[kPack<T>]) {
 }
 
 /// Which lines a cache gives up first. A kernel that only reads does better to let its operand go first; one that
-/// writes as much is faster with ordinary loads (add on an H200: 130 us against 137 for 256 MiB).
-enum class Evict { normal, first };
+/// writes as much is faster with ordinary loads (add on an H200: 130 us against 137 for 256 MiB). `kept_out`: L1 does
+/// not take it, so that what else the kernel reads stays there.
+enum class Evict { normal, first, kept_out };
+
+__device__ __forceinline__ uint4 load_kept_out(const uint4* p) {
+  uint4 x;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "l"(p));
+  return x;
+}
 
 /// kPack elements from p on, of which `left` are there; the others are `beyond`. One access where p is aligned and all
 /// are there. kWhole promises that p is aligned and that all or none are there: then nothing else is compiled.
@@ -86,6 +95,7 @@ __device__ __forceinline__ uint4 load_pack(const T* p, std::int64_t left, float 
   for (float& value : x) value = beyond;
   if (kWhole ? left > 0 : left >= kPack<T> && reinterpret_cast<std::uintptr_t>(p) % 16 == 0) {
     const auto* const vector = reinterpret_cast<const uint4*>(p);
+    if constexpr (kEvict == Evict::kept_out) return load_kept_out(vector);
     return kEvict == Evict::first ? __ldcs(vector) : *vector;
   }
   if constexpr (!kWhole) {

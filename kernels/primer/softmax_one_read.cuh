@@ -3,7 +3,8 @@
 //   x, y   (rows, cols), fp32, bf16 or fp16; computed in fp32. Scores lie within 2e38 of 0
 //   grid   a team of threads for each row, by its length: a warp (4 rows a block), a block of up to 512 threads, or a
 //          cluster of up to eight blocks. A thread holds up to 32 numbers in registers, first the scores, then their
-//          exponentials. What is beyond 131072 columns is read again
+//          exponentials; of long rows in 16 bits 64 scores, packed, which are raised twice. What is beyond 131072
+//          columns (16 bits: 262144) is read again
 //   bound  memory: one read and one write
 #include "kernels/primer/kernel_file.hpp"
 
@@ -49,7 +50,8 @@ void run(const Problem& p, const Arguments& a) {
 #if WM_PRIMER_CUDA
 constexpr int kRowsOfWarps = 4;  // of a block whose warps have a row each
 
-/// A row has kTeam * kCluster threads, which hold kFloats numbers each; kBeyond: and is longer than that.
+/// A row has kTeam * kCluster threads, which hold kFloats numbers each, more than 32 packed; kBeyond: and is longer
+/// than that.
 template <class T, int kTeam, int kFloats, int kCluster, bool kBeyond, bool kWhole>
 __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam, kTeam == 32 ? 8 : 1024 / kTeam)
     kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols) {
@@ -62,20 +64,24 @@ __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam, kTeam
   const T* const from = x + row * cols;
   T* const to = y + row * cols;
 
-  float held[kPieces][kPack<T>], most = kLeast, sum = 0.0f;
+  constexpr bool kPacked = kFloats > 32;
+  uint4 raw[kPieces];
+  float held[kPacked ? 1 : kPieces][kPack<T>], most = kLeast, sum = 0.0f;
 #pragma unroll
   for (int k = 0; k < kPieces; ++k) {
-    const std::int64_t col = first + k * kStep;
-    unpack<T>(load_pack<T, kWhole>(from + col, cols - col, -INFINITY), held[k]);
+    raw[k] = load_pack<T, kWhole>(from + first + k * kStep, cols - first - k * kStep, -INFINITY);
   }
 #pragma unroll
-  for (int i = 0; i < kFloats; ++i) most = fmaxf(most, held[i / kPack<T>][i % kPack<T>]);
+  for (int k = 0; k < kPieces; ++k) most = fmaxf(most, largest<T>(raw[k]));
   const float of_held = most *= kLog2e;
+  const auto raise = [&](int k, float base) -> float(&)[kPack<T>] {  // scores to exponentials
+    unpack<T>(raw[k], held[kPacked ? 0 : k]);
+    for (float& value : held[kPacked ? 0 : k]) value = ptx::exp2_approx(value * kLog2e - base);
+    return held[kPacked ? 0 : k];
+  };
 #pragma unroll
-  for (int i = 0; i < kFloats; ++i) {
-    float& value = held[i / kPack<T>][i % kPack<T>];
-    value = ptx::exp2_approx(value * kLog2e - most);
-    sum += value;
+  for (int k = 0; k < kPieces; ++k) {
+    for (const float value : raise(k, most)) sum += value;
   }
   // Calls f(values, col) for each piece that registers have no room for.
   const auto for_each_beyond = [&](auto f) {
@@ -95,13 +101,12 @@ __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam, kTeam
   });
   team_merge<kTeam>(most, sum);
   if constexpr (kCluster > 1) merge_cluster<kCluster>(most, sum);
-  const float inverse = 1.0f / sum, factor = ptx::exp2_approx(of_held - most) * inverse;
+  const float inverse = 1.0f / sum, factor = kPacked ? inverse : ptx::exp2_approx(of_held - most) * inverse;
 #pragma unroll
   for (int k = 0; k < kPieces; ++k) {
-    const std::int64_t col = first + k * kStep;
-#pragma unroll
-    for (float& value : held[k]) value *= factor;
-    store_pack<T, kWhole>(to + col, cols - col, held[k]);
+    float(&values)[kPack<T>] = kPacked ? raise(k, most) : held[kPacked ? 0 : k];
+    for (float& value : values) value *= factor;
+    store_pack<T, kWhole>(to + first + k * kStep, cols - first - k * kStep, values);
   }
   for_each_beyond([&](auto& values, std::int64_t col) {
     for (float& value : values) value = ptx::exp2_approx(value * kLog2e - most) * inverse;
@@ -127,10 +132,12 @@ void run(const Problem& p, const Arguments& a, StreamView stream) {
     if (p.cols <= 128 * 32) return launch(Int<128>(), Int<32>(), Int<1>(), kFits);
     if (p.cols <= 256 * 32) return launch(Int<256>(), Int<32>(), Int<1>(), kFits);
     if (p.cols <= 512 * 32) return launch(Int<512>(), Int<32>(), Int<1>(), kFits);
-    if (!has_clusters(stream)) return launch(Int<512>(), Int<32>(), Int<1>(), std::true_type());
-    if (p.cols <= 2 * 512 * 32) return launch(Int<512>(), Int<32>(), Int<2>(), kFits);
-    if (p.cols <= 4 * 512 * 32) return launch(Int<512>(), Int<32>(), Int<4>(), kFits);
-    launch(Int<512>(), Int<32>(), Int<8>(), std::true_type());
+    constexpr Int<sizeof(T) == 2 ? 64 : 32> kLong;
+    if (p.cols <= 512 * kLong) return launch(Int<512>(), kLong, Int<1>(), kFits);
+    if (!has_clusters(stream)) return launch(Int<512>(), kLong, Int<1>(), std::true_type());
+    if (p.cols <= 2 * 512 * kLong) return launch(Int<512>(), kLong, Int<2>(), kFits);
+    if (p.cols <= 4 * 512 * kLong) return launch(Int<512>(), kLong, Int<4>(), kFits);
+    launch(Int<512>(), kLong, Int<8>(), std::true_type());
   });
 }
 #endif

@@ -58,6 +58,22 @@ __device__ __forceinline__ void unpack(uint4 raw, float (&x)[kPack<T>]) {
   }
 }
 
+/// The largest number in 16 bytes.
+template <class T>
+__device__ __forceinline__ float largest(uint4 raw) {
+  if constexpr (sizeof(T) == 4) {
+    float x[kPack<T>];
+    unpack<T>(raw, x);
+    return fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3]));
+  } else {
+    using Pair = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
+    Pair pairs[4];
+    memcpy(pairs, &raw, sizeof(pairs));
+    const Pair most = __hmax2(__hmax2(pairs[0], pairs[1]), __hmax2(pairs[2], pairs[3]));
+    return fmaxf(to_float(most.x), to_float(most.y));
+  }
+}
+
 /// Floats as 16 bytes, rounded to nearest even.
 template <class T>
 __device__ __forceinline__ uint4 pack(const float (&x)[kPack<T>]) {

@@ -202,6 +202,24 @@ TEST_F(ModelCuda, RecordedStepsAreTheSteps) {
   }
 }
 
+// A recomputed block begins with a norm, which follows the main stream's wait for what was put aside.
+TEST_F(ModelCuda, RecordedStepsOfRecomputedBlocksAreTheSteps) {
+  for (const Structure structure : {Structure::naive, Structure::fused}) {
+    const auto plain = model(cuda_, "bf16", structure, Recompute::block, /*try_candidates=*/false);
+    const auto recorded = model(cuda_, "bf16", structure, Recompute::block, /*try_candidates=*/false);
+    plain->train_step();
+    recorded->train_step();
+    const Graph graph(cuda_.stream, [&] { recorded->train_step(); });
+    for (int i = 0; i < 8; ++i) {
+      plain->train_step();
+      graph.launch(cuda_.stream);
+      synchronize(cuda_.stream);
+      EXPECT_EQ(recorded->loss(), plain->loss()) << name(structure) << " step " << i;
+    }
+    EXPECT_TRUE(parameters(*recorded) == parameters(*plain)) << name(structure);
+  }
+}
+
 TEST_F(ModelCuda, PredictedMemoryIsNearTheAllocators) {
   for (const Structure structure : {Structure::naive, Structure::fused}) {
     ModelOptions o;

@@ -66,6 +66,7 @@ Document sample_document() {
   document.libraries.set("nvtx", false);
   document.settings.set("timer", "device");
   document.settings.set("cache", "cold");
+  document.settings.set("cache_flush", "clean");
   document.settings.set("warmup", 10);
   document.settings.set("steps", nullptr);
   document.settings.set("max_noise", 0.005);

@@ -175,6 +175,7 @@ def spoiled(document):
     yield change("misspelt git_sha", lambda d: rename(d["version"], "git_sha", "sha"))
     yield change("dirty as text", lambda d: d["version"].update(dirty="yes"))
     yield change("a device without a name", lambda d: d.update(device={"memory_mib": 1}))
+    yield change("an unknown flush of the cache", lambda d: d["settings"].update(cache_flush="cold"))
     yield change("row keys twice", lambda d: d["row_keys"].append(d["row_keys"][0]))
     yield change("a row key that no row has", lambda d: d["row_keys"].append("phase_of_the_moon"))
     yield change("status as a row key", lambda d: d["row_keys"].append("status"))

@@ -117,6 +117,7 @@ struct Ceilings::Impl {
   std::unique_ptr<CeilingSource> source;
   Device device = Device::cuda();  ///< where a source of its own stands for: paths are told apart
   std::size_t hot_cache_bytes = 0;
+  std::size_t unwritten_bytes = 0;
   reports::Object measured;
 
   template <class Measure>
@@ -131,13 +132,16 @@ struct Ceilings::Impl {
 Ceilings::Ceilings(const Context& context, const Settings& settings) : impl_(std::make_unique<Impl>()) {
   impl_->source = std::make_unique<MeasuredCeilings>(context, settings);
   impl_->device = context.device();
-  if (settings.cache == CacheState::hot) impl_->hot_cache_bytes = properties(context.device()).last_level_cache_bytes;
+  const bool hot = settings.cache == CacheState::hot;
+  if (hot) impl_->hot_cache_bytes = properties(context.device()).last_level_cache_bytes;
+  if (!hot && impl_->device.is_cuda()) impl_->unwritten_bytes = properties(context.device()).last_level_cache_bytes;
 }
 
-Ceilings::Ceilings(std::unique_ptr<CeilingSource> source, std::size_t hot_cache_bytes)
+Ceilings::Ceilings(std::unique_ptr<CeilingSource> source, std::size_t hot_cache_bytes, std::size_t unwritten_bytes)
     : impl_(std::make_unique<Impl>()) {
   impl_->source = std::move(source);
   impl_->hot_cache_bytes = hot_cache_bytes;
+  impl_->unwritten_bytes = unwritten_bytes;
 }
 
 Ceilings::~Ceilings() = default;
@@ -165,6 +169,10 @@ double Ceilings::memory_gbps() {
 
 std::size_t Ceilings::hot_cache_bytes() const {
   return impl_->hot_cache_bytes;
+}
+
+std::size_t Ceilings::unwritten_bytes() const {
+  return impl_->unwritten_bytes;
 }
 
 reports::Object Ceilings::measured() const {
@@ -214,8 +222,9 @@ std::optional<std::string> add_rates(reports::Object& figures, std::string_view 
   figures.set(prefix + "bound", by_compute ? "compute" : "memory");
   figures.set(prefix + "bound_share", share);
   if (share <= 1) return std::nullopt;
-  // Another mix than a copy's may rightly be faster than a copy.
-  if (!by_compute && work.bytes <= ceilings.memory_gbps() * kBytesPerMs * median_ms) return std::nullopt;
+  // Another mix than a copy's may rightly be faster than a copy, and so may what a GPU's L2 still holds of its results.
+  const double unwritten = work.memory == MemoryRate::copy ? static_cast<double>(ceilings.unwritten_bytes()) : 0;
+  if (!by_compute && work.bytes - unwritten <= ceilings.memory_gbps() * kBytesPerMs * median_ms) return std::nullopt;
   constexpr const char* kDoubtful = " count is doubtful; see noise and clock, and try --steps with more samples";
   if (by_compute) {
     return std::string(phase) + " ran at " + percent(share) + " of the measured " + std::string(name(work.path)) +

@@ -36,8 +36,9 @@ class CeilingSource {
 class Ceilings {
  public:
   Ceilings(const Context& context, const Settings& settings);
-  /// `hot_cache_bytes`: see below.
-  explicit Ceilings(std::unique_ptr<CeilingSource> source, std::size_t hot_cache_bytes = 0);
+  /// `hot_cache_bytes`, `unwritten_bytes`: see below.
+  explicit Ceilings(std::unique_ptr<CeilingSource> source, std::size_t hot_cache_bytes = 0,
+                    std::size_t unwritten_bytes = 0);
   ~Ceilings();
   Ceilings(const Ceilings&) = delete;
   Ceilings& operator=(const Ceilings&) = delete;
@@ -50,6 +51,9 @@ class Ceilings {
   /// Bytes that a call may find in the cache since the one before left them there: the last-level cache's size with
   /// --cache hot, 0 with cold. Work of no more bytes may rightly beat the memory's rate.
   [[nodiscard]] std::size_t hot_cache_bytes() const;
+  /// Bytes of its results that a call may leave in the cache, to be written to memory when its time is over: a GPU's L2
+  /// with --cache cold, where it finds none of others' to write in their stead; else 0.
+  [[nodiscard]] std::size_t unwritten_bytes() const;
   /// Those measured so far: matmul_fp32_tflops, matmul_tf32_tflops, matmul_16bit_tflops, copy_gbps, read_gbps.
   [[nodiscard]] reports::Object measured() const;
   /// Measures those of the memory that were measured once more. A warning's text where one is not within an eighth of
@@ -81,7 +85,8 @@ struct Work {
 /// `fwd` gives fwd_flops, fwd_bytes, fwd_tflops, fwd_gbps, fwd_bound ("compute" or "memory": the larger of the two
 /// least times) and fwd_bound_share (least time / measured time). Returns a warning's text for a share above 1 (of the
 /// best memory rate, whichever work.memory names): always where compute bounds, where memory does only if work.bytes
-/// exceed ceilings.hot_cache_bytes(), that is with a cold cache or for more bytes than the last-level cache holds.
+/// exceed ceilings.hot_cache_bytes(), that is with a cold cache or for more bytes than the last-level cache holds; of
+/// work that writes as much as it reads all but ceilings.unwritten_bytes() count.
 /// Without a positive finite time all but fwd_flops and fwd_bytes are null, and no ceiling is measured; without a
 /// ceiling, or for no work, fwd_bound and fwd_bound_share are.
 [[nodiscard]] std::optional<std::string> add_rates(reports::Object& figures, std::string_view phase, double median_ms,

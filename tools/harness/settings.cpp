@@ -408,6 +408,9 @@ reports::Object describe(const Settings& settings) {
   object.set("duty_cycle", settings.duty_cycle);
   object.set("timer", settings.timer == TimerKind::device ? "device" : "wall");
   object.set("cache", settings.cache == CacheState::cold ? "cold" : "hot");
+  // Files that lack it are of when a GPU's cold samples had to write back what the flush itself had left in the L2.
+  const bool flushes_clean = settings.cache == CacheState::cold && settings.device.is_cuda();
+  object.set("cache_flush", flushes_clean ? reports::Value("clean") : reports::Value());
   object.set("memory_limit_bytes",
              settings.memory_limit == 0 ? reports::Value() : reports::Value(settings.memory_limit));
   object.set("isolate", settings.isolate);

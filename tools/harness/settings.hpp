@@ -63,7 +63,8 @@ void add_shared_options(OptionTable& table, std::span<const std::string_view> dt
 /// --device alone. Throws UsageError.
 [[nodiscard]] Device read_device(const OptionTable& table);
 
-/// As they stand in the document: what was in force while measuring, null where it was not.
+/// As they stand in the document: what was in force while measuring, null where it was not. "cache_flush" says in what
+/// state a flush leaves a GPU's L2: "clean", with nothing to write back; null on the CPU and with a hot cache.
 [[nodiscard]] reports::Object describe(const Settings& settings);
 
 }  // namespace warpmeter::harness

@@ -56,6 +56,8 @@ class Settings:
             "max_noise": None if self.steps else self.max_noise,
             "max_time_s": None if self.steps else self.max_time_s,
             "duty_cycle": self.duty_cycle, "timer": self.timer, "cache": self.cache,
+            # As timing.CudaFlush leaves it; files that lack it are of when the flush left lines to write back.
+            "cache_flush": "clean" if self.is_cuda and self.cache == "cold" else None,
             "memory_limit_bytes": self.memory_limit or None,
             "isolate": self.isolate, "row_timeout_s": self.row_timeout_s, "check": self.check,
         }

@@ -41,8 +41,8 @@ struct FixedSource final : public CeilingSource {
   }
 };
 
-Ceilings fixed(FixedSource source = {}, std::size_t hot_cache_bytes = 0) {
-  return Ceilings(std::make_unique<FixedSource>(source), hot_cache_bytes);
+Ceilings fixed(FixedSource source = {}, std::size_t hot_cache_bytes = 0, std::size_t unwritten_bytes = 0) {
+  return Ceilings(std::make_unique<FixedSource>(source), hot_cache_bytes, unwritten_bytes);
 }
 
 /// Memory that another speed is measured of each time.
@@ -200,6 +200,24 @@ TEST(AddRates, DataInAHotCacheMayBeatTheMemory) {
   EXPECT_TRUE(add_rates(figures, "fwd", 10, {1e12, 1, ComputePath::fp32}, ceilings).has_value());
 }
 
+TEST(AddRates, WhatTheCacheStillHoldsOfResultsMayBeatTheMemory) {
+  constexpr std::size_t kCache = std::size_t{50} << 20;
+  Ceilings ceilings = fixed({}, 0, kCache);
+  reports::Object figures;
+  const auto warns = [&](double bytes, MemoryRate memory) {
+    return add_rates(figures, "fwd", 0.1, {1, bytes, ComputePath::fp32, memory}, ceilings).has_value();
+  };
+  constexpr double kMoved = 4500e6 * 0.1;  // at the read ceiling, in the time that it took
+  EXPECT_FALSE(warns(kMoved + kCache, MemoryRate::copy));
+  EXPECT_DOUBLE_EQ(number(figures, "fwd_bound_share"), (kMoved + kCache) / (4000e6 * 0.1));  // told all the same
+  EXPECT_TRUE(warns(kMoved + kCache + 4096, MemoryRate::copy));
+  // What reads leaves nothing behind, and of any mix nobody knows how much it writes.
+  for (const MemoryRate memory : {MemoryRate::read, MemoryRate::best}) {
+    EXPECT_FALSE(warns(kMoved, memory));
+    EXPECT_TRUE(warns(kMoved + 4096, memory));
+  }
+}
+
 TEST(Ceilings, HotCacheIsTheLastLevelAndColdIsNone) {
   CachingAllocator allocator(Device::cpu());
   const Stream stream(Device::cpu());
@@ -209,6 +227,7 @@ TEST(Ceilings, HotCacheIsTheLastLevelAndColdIsNone) {
             properties(Device::cpu()).last_level_cache_bytes);
   settings.cache = CacheState::cold;
   EXPECT_EQ(Ceilings({stream, &allocator}, settings).hot_cache_bytes(), 0u);
+  EXPECT_EQ(Ceilings({stream, &allocator}, settings).unwritten_bytes(), 0u);  // of GPUs alone
   EXPECT_EQ(fixed().hot_cache_bytes(), 0u);
 }
 

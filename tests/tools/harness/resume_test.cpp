@@ -110,6 +110,13 @@ TEST(Difference, NamesWhatKeepsRowsApart) {
             "it was measured on another device (name none, now NVIDIA H200)");
   EXPECT_EQ(changed([](Document& d) { d.settings.set("seed", 7); }), "it was measured with seed 7, now 0");
   EXPECT_EQ(changed([](Document& d) { d.settings.set("steps", 3); }), "it was measured with steps 3, now none");
+  EXPECT_EQ(changed([](Document& d) { d.settings.set("cache_flush", "clean"); }),
+            "it was measured with cache_flush clean, now none");
+  Document flushed = document();
+  flushed.settings.set("cache_flush", "clean");  // by a program that says how; it is an older one's if it is not there
+  EXPECT_EQ(difference(document(), flushed), "it was measured with cache_flush none, now clean");
+  flushed.settings.set("cache_flush", nullptr);
+  EXPECT_EQ(difference(document(), flushed), std::nullopt);
   // What does not bear on a figure, or is said twice in other words.
   EXPECT_EQ(changed([](Document& d) { d.settings.set("isolate", true); }), "none");
   EXPECT_EQ(changed([](Document& d) { d.settings.set("device", "cuda:1"); }), "none");

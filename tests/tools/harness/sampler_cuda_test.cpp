@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -200,6 +202,50 @@ TEST_F(CudaSampler, AFlushOfTheCachesSizeIsEnough) {
               cache >> 20, hot, half, one, two, four);
   EXPECT_GT(one, 1.2 * hot);
   EXPECT_NEAR(one, four, 0.05 * four + detail::EventTimer::kResolutionMs);
+}
+
+// A sample that only reads must not pay for what the flush has written: it takes as long as behind an L2 whose lines
+// have all been read, however often.
+TEST_F(CudaSampler, AFlushLeavesNothingToWriteBack) {
+  if (launches_are_blocking()) GTEST_SKIP() << "launch overhead is in the times here";
+  const std::size_t cache = properties(Device::cuda()).last_level_cache_bytes;
+  const auto work = ceilings::make_read(context_, 4 * cache / 4096 * 4096);  // displaces whatever is there
+  const auto after = [&](const std::function<void()>& prepare) {
+    detail::EventTimer timer(context_.stream, nullptr, nullptr, detail::make_cuda_blocker(context_.stream), nullptr);
+    Phase phase;
+    phase.enqueue = [&] { work->enqueue(1); };
+    timer.run(phase);
+    timer.begin();
+    std::vector<double> times;
+    for (int i = 0; i < 51; ++i) {
+      prepare();
+      times.push_back(timer.sample(phase, 1).milliseconds);
+    }
+    std::nth_element(times.begin(), times.begin() + 25, times.end());
+    return times[25];
+  };
+  detail::CudaCacheFlush flush(context_, cache);
+  const auto other = ceilings::make_read(context_, 8 * cache / 4096 * 4096);
+  void* const written = allocator_->allocate_for_harness(cache);
+  const double flushed = after([&] { flush.flush(); });
+  const double read_only = after([&] { other->enqueue(1); });
+  const double dirty = after([&] { fill_bytes(written, Device::cuda(), 0, cache, context_.stream); });
+  allocator_->free_for_harness(written, cache);
+  std::printf("reading four times the L2: after a flush %.4f ms, after reads %.4f, after a memset %.4f\n", flushed,
+              read_only, dirty);
+  EXPECT_NEAR(flushed, read_only, 0.03 * read_only + detail::EventTimer::kResolutionMs);
+  EXPECT_GT(dirty, flushed);
+}
+
+// Which is why what a sample leaves there is not in its own time either.
+TEST_F(CudaSampler, ColdSamplesMayLeaveACacheOfResultsUnwritten) {
+  const std::size_t cache = properties(Device::cuda()).last_level_cache_bytes;
+  Settings settings;
+  settings.device = Device::cuda();
+  settings.cache = CacheState::cold;
+  EXPECT_EQ(Ceilings(context_, settings).unwritten_bytes(), cache);
+  settings.cache = CacheState::hot;
+  EXPECT_EQ(Ceilings(context_, settings).unwritten_bytes(), 0u);
 }
 
 TEST_F(CudaSampler, ColdAndHotAreToldApart) {

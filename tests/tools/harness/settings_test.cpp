@@ -246,6 +246,8 @@ TEST(Settings, DescribeSaysWhatWasInForce) {
   EXPECT_EQ(*adaptive.find("max_time_s"), reports::Value(2.0));
   EXPECT_EQ(*adaptive.find("duty_cycle"), reports::Value(1.0));
   EXPECT_EQ(*adaptive.find("cache"), reports::Value("hot"));
+  ASSERT_TRUE(adaptive.has("cache_flush"));
+  EXPECT_TRUE(adaptive.find("cache_flush")->is_null());
   EXPECT_EQ(*adaptive.find("timer"), reports::Value("device"));
   EXPECT_TRUE(adaptive.find("memory_limit_bytes")->is_null());
   EXPECT_EQ(*adaptive.find("check"), reports::Value(true));
@@ -256,6 +258,20 @@ TEST(Settings, DescribeSaysWhatWasInForce) {
   EXPECT_TRUE(fixed.find("max_time_s")->is_null());
   EXPECT_TRUE(fixed.find("preset")->is_null());
   EXPECT_EQ(*fixed.find("memory_limit_bytes"), reports::Value(std::int64_t{1} << 30));
+}
+
+// Cold samples of a GPU are not those of files that were written before it left them nothing to write back.
+TEST(Settings, DescribeSaysHowAGpusCacheWasFlushed) {
+  Settings settings;
+  for (const Device device : {Device::cpu(), Device::cuda(), Device::cuda(1)}) {
+    for (const CacheState cache : {CacheState::hot, CacheState::cold}) {
+      settings.device = device;
+      settings.cache = cache;
+      const reports::Object described = describe(settings);
+      const bool flushed = device.is_cuda() && cache == CacheState::cold;
+      EXPECT_EQ(*described.find("cache_flush"), flushed ? reports::Value("clean") : reports::Value()) << name(device);
+    }
+  }
 }
 
 }  // namespace

@@ -11,14 +11,27 @@
 namespace warpmeter::harness::detail {
 
 CudaCacheFlush::CudaCacheFlush(const Context& context, std::size_t bytes)
-    : context_(context), bytes_(bytes), buffer_(context.allocator->allocate_for_harness(bytes)) {}
+    : context_(context),
+      bytes_(bytes),
+      clean_bytes_(kCleanCaches * (bytes / 16 * 16)),
+      buffer_(context.allocator->allocate_for_harness(bytes)) {
+  try {
+    clean_ = context_.allocator->allocate_for_harness(clean_bytes_);
+  } catch (...) {
+    context_.allocator->free_for_harness(buffer_, bytes_);
+    throw;
+  }
+  fill_bytes(clean_, context_.device(), 0, clean_bytes_, context_.stream);
+}
 
 CudaCacheFlush::~CudaCacheFlush() {
+  context_.allocator->free_for_harness(clean_, clean_bytes_);
   context_.allocator->free_for_harness(buffer_, bytes_);
 }
 
 void CudaCacheFlush::flush() {
   fill_bytes(buffer_, context_.device(), 0, bytes_, context_.stream);
+  read_through_cache(clean_, clean_bytes_, buffer_, context_.stream);
 }
 
 std::unique_ptr<Timer> make_cuda_timer(const Context& context, TimerKind kind, bool cold,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "kernels/runtime/context.hpp"
@@ -16,5 +17,9 @@ namespace warpmeter::harness::detail {
 
 /// Stamps of globaltimer and clock64 on every multiprocessor.
 [[nodiscard]] std::unique_ptr<ClockProbe> make_cuda_clock_probe(const Context& context);
+
+/// Reads `bytes` (a multiple of 16) on every multiprocessor, with ordinary loads, so that the L2 ends up holding them.
+/// `sink`: a word of device memory. Enqueues only.
+void read_through_cache(const void* data, std::size_t bytes, void* sink, StreamView stream);
 
 }  // namespace warpmeter::harness::detail

@@ -447,6 +447,23 @@ class Refusals(WithFiles):
                 self.assertEqual((result.returncode, result.stderr), (0, ""))
                 self.assertEqual(json.loads(result.stdout)["summary"]["SLOWER"], 1)
 
+    def test_other_flushes(self):
+        """Before flushes left a GPU's L2 clean, cold samples wrote the flush's lines back: no kernel became faster."""
+        made = {}
+        for name, settings in {"cold": {"cache": "cold"}, "clean": {"cache": "cold", "cache_flush": "clean"},
+                               "hot": {"cache": "hot"}, "null": {"cache": "hot", "cache_flush": None}}.items():
+            made[name] = self.file(f"{name}.json", document([row()], settings={"timer": "device", **settings}))
+            cpu = document([row()], settings={"timer": "device", **settings}, device={"cpu": "EPYC", "cores": 2})
+            made[f"cpu {name}"] = self.file(f"cpu_{name}.json", cpu)
+        self.refuses([made["cold"], made["clean"]], "--allow-different-settings", "left the L2 dirty and clean")
+        self.refuses([made["clean"], made["clean"], made["cold"]], "--allow-different-settings",
+                     "left the L2 clean and dirty")
+        for base, new, options in (("clean", "clean", []), ("hot", "null", []), ("cpu cold", "cpu clean", []),
+                                   ("cold", "clean", ["--allow-different-settings"])):
+            with self.subTest(base=base, new=new):
+                result = self.run_script(made[base], made[new], *options)
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+
     def test_nothing_in_common(self):
         base, new = self.file("a.json", document([row()])), self.file("b.json", document([row("naive")]))
         self.refuses([base, new], "no configuration")

@@ -155,6 +155,11 @@ def check_comparable(files, allowed):
                     f"{pair}: --{name.replace('_', '-')} was {ours} and {theirs}; --allow-different-settings compares "
                     "them all the same"
                 )
+        if first.cold_l2 and other.cold_l2 and first.cold_l2 != other.cold_l2 and not allowed.settings:
+            raise Refusal(
+                f"{pair}: the flush before each sample left the L2 {first.cold_l2} and {other.cold_l2}, and the sample "
+                "wrote dirty lines back in its time; --allow-different-settings compares them all the same"
+            )
     shared = [key for key in first.row_keys if all(key in file.row_keys for file in files)]
     if not shared:
         raise Refusal(f"{first.origin}: its rows have no field in common with the others' by which to pair them")

@@ -182,6 +182,7 @@ def _troubles(whole):
 
 def _notes(whole):
     notes = []
+    several_flushes = len({file.cold_l2 for file in whole.files if file.cold_l2}) > 1
     for file in whole.files:
         notes += [(file.origin, note) for note in file.notes[:20]]
         if len(file.notes) > 20:
@@ -195,6 +196,9 @@ def _notes(whole):
             )
         if file.settings.get("check") is False:
             notes.append((file.origin, "Measured with --no-check: no result was compared with the reference."))
+        if several_flushes and file.cold_l2 == "dirty":
+            text = "Each sample also wrote back what the flush had left in the L2; those of other files here did not."
+            notes.append((file.origin, text))
         warnings = file.summary.get("warnings")
         if isinstance(warnings, int) and not isinstance(warnings, bool) and warnings > 0:
             notes.append(

@@ -68,6 +68,14 @@ def _hashable(value):
     return f"{type(value).__name__}:{value}"  # 1 and True are two values
 
 
+def cold_l2(device, settings):
+    """How the flush before each sample left a GPU's L2: "clean", or "dirty" in files that do not say: full of the
+    flush's own lines, which the sample wrote back in its time. None with a hot cache and on a CPU."""
+    if not device.get("name") or settings.get("cache") != "cold":
+        return None
+    return "clean" if settings.get("cache_flush") == "clean" else "dirty"
+
+
 class ResultFile:
     """One run of one tool.
 
@@ -114,6 +122,10 @@ class ResultFile:
     def device_id(self):
         """What two files must share to be of one device: a GPU's uuid, else its name."""
         return str(self.device.get("uuid") or self.device_name)
+
+    @property
+    def cold_l2(self):
+        return cold_l2(self.device, self.settings)
 
     @property
     def ceilings(self):

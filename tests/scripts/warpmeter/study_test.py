@@ -332,6 +332,26 @@ class Findings(unittest.TestCase):
         for version in ({"dirty": True}, {"git_sha": None}):
             self.assertEqual(said([1.0, 1.5], [2.0, 2.0], **version)[0], "flash (0), 1.50x")
 
+    def test_files_of_other_flushes_are_said(self):
+        """Rows of an older file, measured with the flush's own lines to write back, beside those of a newer one."""
+        def notes(*flushes, **changes):
+            made = []
+            for length, settings in enumerate(flushes, 1):
+                document = report_samples.document("x", ["impl", "seq_len"],
+                                                   rows({"impl": "flash", "seq_len": 256 * length, "fwd_ms": 1.0}))
+                document["settings"] = {"timer": "device", **settings}
+                document.update(changes)
+                made.append(document)
+            return findings.of_study(placed(*made)[0]).notes
+
+        cold, clean, hot = {"cache": "cold"}, {"cache": "cold", "cache_flush": "clean"}, {"cache": "hot"}
+        (origin, text), = notes(clean, cold, hot, clean)
+        self.assertEqual(origin, "1.json")
+        self.assertIn("wrote back what the flush had left in the L2", text)
+        for same in ((cold, cold), (clean, clean, hot), (cold, hot)):
+            self.assertEqual(notes(*same), [])
+        self.assertEqual(notes(clean, cold, device={"cpu": "EPYC", "cores": 2}), [])
+
     def test_the_best_speed_is_told_by_what_bounds_it(self):
         """A kernel bound by compute among many bound by memory: FLOP/s, not the few bytes that it moves."""
         made = [

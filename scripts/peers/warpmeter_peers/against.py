@@ -2,6 +2,8 @@
 
 import math
 
+from warpmeter.model import cold_l2
+
 from .cells import four_digits, is_number, table
 from .samples import median
 from .tables import label
@@ -21,6 +23,12 @@ def device_difference(then, now):
         if then.get(field) != now.get(field):
             return f"{field} {then.get(field) or 'none'}, now {now.get(field) or 'none'}"
     return ""
+
+
+def flush_difference(then, now):
+    """What two documents' flushes before cold samples left in the L2, where that is not the same, else ""."""
+    was, is_now = (cold_l2(document["device"], document["settings"]) for document in (then, now))
+    return f"{was}, now {is_now}" if was and is_now and was != is_now else ""
 
 
 def time_of(row, phase):

@@ -71,6 +71,7 @@ class AllreduceTool(Tool):
     name = "pytorch_allreduce"
     summary = "Time, bandwidth and correctness of torch.distributed.all_reduce over the same sweeps as allreduce_bench."
     row_keys = ROW_KEYS
+    flushes = False
 
     def __init__(self):
         self.layout = Layout(

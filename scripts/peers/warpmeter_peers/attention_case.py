@@ -176,7 +176,7 @@ class _Run:
 
     def _accept(self, checker, o, d_o=None, gradients=None):
         """Records the comparison; False ends the row as a mismatch."""
-        with _whole_memory(self._torch, self._settings):
+        with _whole_memory(self._session):
             error, failure = checker.check(o, d_o, gradients)
         self._max_error = max(self._max_error, error)
         self._figures["check"] = "sampled rows" if checker.sampled else "every element"
@@ -191,18 +191,15 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _whole_memory(torch, settings):
+def _whole_memory(session):
     """The check's own buffers are not under --memory-limit."""
-    if settings.is_cuda and settings.memory_limit:
-        total = torch.cuda.get_device_properties(settings.device).total_memory
-        torch.cuda.set_per_process_memory_fraction(1.0, settings.device)
-        try:
-            yield
-        finally:
-            torch.cuda.empty_cache()
-            torch.cuda.set_per_process_memory_fraction(min(1.0, settings.memory_limit / total), settings.device)
-    else:
+    session.limit_memory(False)
+    try:
         yield
+    finally:
+        if session.settings.is_cuda and session.settings.memory_limit:
+            session.torch.cuda.empty_cache()
+        session.limit_memory()
 
 
 def _load_libraries(torch, settings):

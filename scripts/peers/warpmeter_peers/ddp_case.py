@@ -84,6 +84,7 @@ class DdpTool(Tool):
     summary = "A training step of e2e_bench's models on several ranks: PyTorch's DDP, and the same strategies by hand."
     row_keys = [*ROW_KEYS, "backend", "world_size", "strategy", "bucket"]
     takes_dtypes = False
+    flushes = False
 
     def __init__(self):
         self.layout = Layout(

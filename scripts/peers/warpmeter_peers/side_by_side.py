@@ -162,7 +162,7 @@ def _measure(options, rest, folder):
 
 def _read(folder):
     """[(our rows, PyTorch's rows), ...] of the rounds that are there, and the rows' keys."""
-    rounds, row_keys, device = [], None, None
+    rounds, row_keys, first = [], None, None
     for number in (1, 2):
         sides = []
         for side in ("ours", "pytorch"):
@@ -171,10 +171,14 @@ def _read(folder):
                 say(f"{path} is not there: round {number} is left out")
                 break
             document = results.read_document(str(path))
-            difference = device and against.device_difference(device, document["device"])
+            first = first or document
+            difference = against.device_difference(first["device"], document["device"])
             if difference:
                 raise results.ReadError(f"{path.name} is of another device ({difference})")
-            device, row_keys = document["device"], document["row_keys"]
+            difference = against.flush_difference(first, document)
+            if difference:
+                raise results.ReadError(f"{path.name} was measured behind another flush (it left the L2 {difference})")
+            row_keys = document["row_keys"]
             sides.append(document["rows"])
         if len(sides) == 2:
             rounds.append(tuple(sides))

@@ -41,7 +41,7 @@ class Session:
         if torch and settings.threads:
             torch.set_num_threads(settings.threads)
         self.machine = machine.CudaMachine(torch, settings.device) if settings.is_cuda else machine.CpuMachine(torch)
-        self._interrupt, self._sampler = interrupt, None
+        self._interrupt, self._sampler, self._timers_bytes = interrupt, None, 0
         self.ceilings = None
         self.checkpoint = lambda row: None  # called by a case when a phase of its row is done
 
@@ -50,11 +50,18 @@ class Session:
         torch, settings = self.torch, self.settings
         if settings.is_cuda:
             torch.cuda.set_device(settings.device)
-            if settings.memory_limit:
-                total = torch.cuda.get_device_properties(settings.device).total_memory
-                torch.cuda.set_per_process_memory_fraction(min(1.0, settings.memory_limit / total), settings.device)
         timer = make_timer(torch, settings, self.machine, self.console.warning)
         self._sampler = Sampler(timer, settings, self._interrupt)
+        self._timers_bytes = torch.cuda.memory_reserved() if settings.is_cuda else 0
+        self.limit_memory()
+
+    def limit_memory(self, limited=True):
+        """On a GPU --memory-limit holds for what rows take: the timer's buffers are not under it."""
+        torch, settings = self.torch, self.settings
+        if settings.is_cuda and settings.memory_limit:
+            total = torch.cuda.get_device_properties(settings.device).total_memory
+            share = (settings.memory_limit + self._timers_bytes) / total if limited else 1.0
+            torch.cuda.set_per_process_memory_fraction(min(1.0, share), settings.device)
 
     @property
     def interrupted(self):
@@ -105,6 +112,7 @@ class Tool:
     row_keys = ()
     layout = None
     takes_dtypes = True  # else there is no --dtype
+    flushes = True       # else a call finds what the last one left: --cache is hot
 
     def add_options(self, table):
         raise NotImplementedError
@@ -189,7 +197,7 @@ def _run(tool, argv, console):
     kind, _ = parse_device_name(table.text("--device"))
     table.default_preset = tool.default_preset(kind == "cuda")
     table.parse(argv[1:])
-    settings = read_settings(table)
+    settings = _settings_of(tool, table)
     tool.cases(table, settings)  # mistakes in the options are told before torch is waited for
     tool.before_torch(table)
     torch = None if settings.dry_run and kind == "cpu" else import_torch()
@@ -199,7 +207,7 @@ def _run(tool, argv, console):
     # Parsed once more: the preset in force when none is named depends on the device.
     table.default_preset = tool.default_preset(kind == "cuda" or (kind == "auto" and devices > 0))
     table.parse(argv[1:])
-    settings = read_settings(table)
+    settings = _settings_of(tool, table)
     resolve_device(settings, table.text("--device"), devices, why_none)
     cases = tool.cases(table, settings)
     _require_something_supported(cases, settings)
@@ -214,6 +222,15 @@ def _run(tool, argv, console):
         return _dry_run(tool, session, table, cases, document)
     reference = _read_against(settings, document)
     return Sweep(tool, session, table, document, reference, interrupt).run(cases)
+
+
+def _settings_of(tool, table):
+    settings = read_settings(table)
+    if not tool.flushes:
+        if settings.cache == "cold":
+            raise table.error("--cache", "ranks do not flush, a call finds what the last one left", accepted="hot")
+        settings.cache = "hot"
+    return settings
 
 
 def _information(tool, table):
@@ -245,7 +262,8 @@ def _check_columns(settings, tool):
 
 
 def _read_against(settings, document):
-    """The document of --against. Ratios of figures from two devices would mean nothing."""
+    """The document of --against. Ratios of figures from two devices would mean nothing, nor those of figures of which
+    one has the flush's own lines to write back."""
     if not settings.against:
         return None
     try:
@@ -257,6 +275,10 @@ def _read_against(settings, document):
     if difference:
         raise UsageError("--against", settings.against, f"it was measured on another device ({difference})",
                          "a file measured on this one")
+    difference = against.flush_difference(reference, document.envelope)
+    if difference:
+        raise UsageError("--against", settings.against, f"the flush before its samples left the L2 {difference}",
+                         "a file of a tool of this version")
     return reference
 
 

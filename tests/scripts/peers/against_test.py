@@ -8,7 +8,9 @@ import tempfile
 import unittest
 
 from common import HERE, fake_peer
-from warpmeter_peers import against
+from warpmeter_peers import against, results, sweep
+from warpmeter_peers.grammar import UsageError
+from warpmeter_peers.settings import Settings
 
 KEYS = ["impl", "dtype", "pass", "batch", "num_heads", "num_kv_heads", "d_model", "head_dim", "seq_len", "kv_len",
         "causal", "deterministic"]
@@ -103,6 +105,19 @@ class Ratios(unittest.TestCase):
         self.assertEqual(against.device_difference({"name": "H200"}, {"cpu": "EPYC", "cores": 2}),
                          "name H200, now none")
 
+    def test_flushes(self):
+        gpu, cpu = {"name": "H200"}, {"cpu": "EPYC", "cores": 2}
+        cold, clean, hot = {"cache": "cold"}, {"cache": "cold", "cache_flush": "clean"}, {"cache": "hot"}
+
+        def difference(then, now, device):
+            return against.flush_difference(*({"device": device, "settings": each} for each in (then, now)))
+
+        self.assertEqual(difference(cold, clean, gpu), "dirty, now clean")
+        self.assertEqual(difference(clean, cold, gpu), "clean, now dirty")
+        for then, now in ((cold, cold), (clean, clean), (hot, clean), (cold, {**hot, "cache_flush": None})):
+            self.assertEqual(difference(then, now, gpu), "")
+        self.assertEqual(difference(cold, clean, cpu), "")
+
 
 class Option(unittest.TestCase):
     def setUp(self):
@@ -134,6 +149,21 @@ class Option(unittest.TestCase):
         result = fake_peer("--size", "1", "--against", self.path)
         self.assertEqual((result.returncode, result.stdout), (2, ""))
         self.assertIn("it was measured on another device (cpu another, now", result.stderr)
+
+    def test_another_flush_is_refused(self):
+        """A GPU's, which a fake peer on the CPU does not have."""
+        document = json.loads(self.path.read_text())
+        gpu = {"name": "H200", "sm": 90, "memory_mib": 1}
+        document.update(device=gpu, settings={"cache": "cold"})
+        self.path.write_text(json.dumps(document))
+        settings = Settings(device="cuda:0", cache="cold").describe()
+        now = results.Document("fake", {}, [], "", gpu, {}, settings, ["size"])
+        with self.assertRaises(UsageError) as refusal:
+            sweep._read_against(Settings(against=str(self.path)), now)
+        self.assertIn("the flush before its samples left the L2 dirty, now clean", str(refusal.exception))
+        document["settings"]["cache_flush"] = "clean"
+        self.path.write_text(json.dumps(document))
+        self.assertEqual(len(sweep._read_against(Settings(against=str(self.path)), now)["rows"]), 2)
 
 
 if __name__ == "__main__":

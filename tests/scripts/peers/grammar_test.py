@@ -285,8 +285,8 @@ class Sweeps(unittest.TestCase):
                     for figure in ("fwd_flops", "fwd_bytes", "bwd_flops", "bwd_bytes"):
                         self.assertEqual(a.get(figure), b.get(figure), figure)
                 # What decides how it is measured.
-                for setting in ("warmup", "steps", "max_noise", "max_time_s", "duty_cycle", "timer", "cache", "seed",
-                                "check", "memory_limit_bytes"):
+                for setting in ("warmup", "steps", "max_noise", "max_time_s", "duty_cycle", "timer", "cache",
+                                "cache_flush", "seed", "check", "memory_limit_bytes"):
                     self.assertEqual(ours["settings"][setting], theirs["settings"][setting], setting)
 
     def test_rerun_line_repeats_the_row(self):

@@ -12,7 +12,7 @@ import time
 import unittest
 
 from common import PEERS, has_schema_python, run, schema_problems, strict
-from warpmeter_peers import rank_case
+from warpmeter_peers import allreduce_case, ddp_case, options, rank_case, settings, sweep
 from warpmeter_peers.grammar import GrammarError
 from warpmeter_peers.meeting import Late, Meeting
 
@@ -47,12 +47,27 @@ class Sizes(unittest.TestCase):
                                  (["--backend", "mpi"], ["--backend 'mpi'"]),
                                  (["--backend", "nccl"], ["nothing to measure", "nccl works on GPUs"]),
                                  (["--op", "avg"], ["nothing to measure", "no avg"]),
+                                 (["--cache", "cold"], ["--cache 'cold'", "ranks do not flush", "accepted: hot"]),
                                  (["--world-size", "0"], ["--world-size '0'"])):
             with self.subTest(arguments=arguments):
                 result = peer("--device", "cpu", "--dry-run", *arguments)
                 self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
                 for word in words:
                     self.assertIn(word, result.stderr)
+
+    def test_a_gpu_is_not_said_to_have_been_flushed(self):
+        for tool in (allreduce_case.AllreduceTool(), ddp_case.DdpTool()):
+            table = options.OptionTable(tool.name, tool.summary)
+            settings.add_shared_options(table)
+            if not tool.takes_dtypes:
+                del table.options["--dtype"]
+            tool.add_options(table)
+            table.default_preset = tool.default_preset(True)
+            table.parse(["--device", "cuda"])
+            found = sweep._settings_of(tool, table)
+            settings.resolve_device(found, "cuda", 2, "")
+            self.assertEqual((found.device, found.cache), ("cuda:0", "hot"), tool.name)
+            self.assertIsNone(found.describe()["cache_flush"])
 
     def test_rows_have_the_tools_keys(self):
         result = peer("--device", "cpu", "--dry-run", "--format", "json", "--preset", "notes")

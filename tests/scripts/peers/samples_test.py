@@ -6,8 +6,9 @@ import types
 import unittest
 
 from common import ATTN_BENCH, run, strict
-from warpmeter_peers import attention_case, attention_problem, ceilings, samples, timing, torch_row
+from warpmeter_peers import attention_case, attention_problem, ceilings, samples, sweep, timing, torch_row
 from warpmeter_peers.samples import StoppingRule, percentile, summarize
+from warpmeter_peers.settings import Settings
 from warpmeter_peers.timing import CudaEventTimer, Interrupted, Phase, Sampler, SteadyTimer
 
 STATISTICS = ("ms", "mean_ms", "min_ms", "p95_ms", "p99_ms", "stdev_ms", "noise", "n")
@@ -294,6 +295,63 @@ class DeviceTime(unittest.TestCase):
     def test_never_zero(self):
         timer, _, _ = self.timer()
         self.assertEqual(timer.sample(Phase(lambda: None), 1), timing.EVENT_RESOLUTION_MS)
+
+
+class FakeBuffer:
+    def __init__(self, log, elements, dtype):
+        self._log, self.bytes = log, elements * {"uint8": 1, "float32": 4}[dtype]
+
+    def zero_(self):
+        self._log.append(("write", self.bytes))
+
+
+class ColdCaches(unittest.TestCase):
+    """On GPUs, with a torch that notes what is asked of it."""
+
+    L2 = 50 << 20
+
+    def torch(self, log, total=140 << 30):
+        reserved = []
+
+        def allocate(shape, dtype, device):
+            buffer = FakeBuffer(log, math.prod(shape) if isinstance(shape, tuple) else shape, dtype)
+            reserved.append(buffer.bytes)
+            return buffer
+
+        stream = FakeStream(Clock())
+        stream.set_device = lambda device: None
+        stream.get_device_properties = lambda device: types.SimpleNamespace(L2_cache_size=self.L2, total_memory=total)
+        stream.memory_reserved = lambda: sum(reserved)
+        stream.set_per_process_memory_fraction = lambda share, device: log.append(("limit", share * total))
+        return types.SimpleNamespace(
+            cuda=stream, uint8="uint8", float32="float32", empty=allocate, zeros=allocate,
+            device=lambda name: types.SimpleNamespace(index=0),
+            amax=lambda buffer, dim, out: log.append(("read", buffer.bytes)))
+
+    def test_a_flush_reads_what_nobody_writes_last(self):
+        log = []
+        flush = timing.CudaFlush(self.torch(log), "cuda:0")
+        log.clear()
+        flush()
+        # Were the read first, or of the buffer that was filled, lines of the flush would still be to be written back.
+        self.assertEqual(log, [("write", self.L2), ("read", 3 * self.L2)])
+
+    def test_the_memory_limit_is_for_rows(self):
+        for cache, buffers in (("cold", 4 * self.L2 + 4), ("hot", 0)):
+            log = []
+            torch = self.torch(log)
+            session = sweep.Session(torch, Settings(device="cuda:0", cache=cache, memory_limit=1 << 30, timer="wall"),
+                                    types.SimpleNamespace(warning=lambda text: None), None)
+            session.prepare()
+            session.limit_memory(False)
+            session.limit_memory()
+            limits = [int(value + 0.5) for kind, value in log if kind == "limit"]
+            self.assertEqual(limits, [(1 << 30) + buffers, 140 << 30, (1 << 30) + buffers], cache)
+
+    def test_the_settings_say_how(self):
+        for device, cache, flush in (("cuda:0", "cold", "clean"), ("cuda:0", "hot", None), ("cpu", "cold", None)):
+            described = Settings(device=device, cache=cache).describe()
+            self.assertEqual((described["cache"], described["cache_flush"]), (cache, flush))
 
 
 class Figures(unittest.TestCase):

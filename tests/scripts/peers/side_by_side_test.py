@@ -124,6 +124,16 @@ class SideBySide(unittest.TestCase):
         self.assertEqual(result.returncode, 2)
         self.assertIn("pytorch_2.json is of another device", result.stderr)
 
+    def test_two_flushes_are_refused(self):
+        cold, clean = {"cache": "cold"}, {"cache": "cold", "cache_flush": "clean"}
+        self.assertEqual(self.side_by_side("--impl", "a", "--peer-impl", "b", FAKE_GPU=[clean] * 4).returncode, 0)
+        shutil.rmtree(self.folder)
+        self.log.unlink()
+        result = self.side_by_side(FAKE_GPU=[cold, clean, clean, cold])
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertIn("pytorch_1.json was measured behind another flush (it left the L2 dirty, now clean)",
+                      result.stderr)
+
     def test_usage(self):
         for arguments, words in ((["-o", "x.json"], ["-o", "--folder"]), (["--format", "json"], ["--format"]),
                                  (["--output=x.json"], ["--output"]), (["--threads", "0"], ["--threads"]),

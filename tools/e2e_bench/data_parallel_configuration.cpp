@@ -199,6 +199,9 @@ void check_data_parallel_options(const OptionTable& table) {
           std::string("--data-parallel and ") + other +
           ": with --data-parallel whole training steps are timed, uncaptured; give one of the two");
     }
+    if (table.has("--cache") && table.text("--cache") == "cold") {
+      throw harness::UsageError("--cache", "cold", "with --data-parallel a step finds what the last one left", "hot");
+    }
     return;
   }
   for (const char* needs : {"--world-size", "--backend", "--bucket-size", "--copy", "--shard-optimizer", "--shard-by",

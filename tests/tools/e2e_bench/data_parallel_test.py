@@ -203,6 +203,7 @@ class BadInput(unittest.TestCase):
                 ([*ALL, "--shard-by", "hash"], ["--shard-by", "hash"]),
                 ([*ALL, "--breakdown"], ["--breakdown", "--data-parallel"]),
                 ([*ALL, "--train-steps", "5"], ["--train-steps", "--data-parallel"]),
+                ([*ALL, "--cache", "cold"], ["--cache 'cold'", "--data-parallel", "accepted: hot"]),
                 (["--data-parallel", "naive", "--copy"], ["--copy"]),
                 ([*ALL, "--max-blocks", "0"], ["--max-blocks", "0"]),
                 (["--max-blocks", "8"], ["--max-blocks", "--data-parallel"]),

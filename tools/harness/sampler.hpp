@@ -46,7 +46,8 @@ struct Phase {
 /// Throttle rule (CUDA): a sample whose SM clock was under 75% of the maximum is discarded and sampling backs off for
 /// 50 ms, doubling to 400 ms. After 5 in a row, or when max_time has passed without a sample, that clock is what the
 /// device sustains: it is accepted for the rest of the phase, with a warning.
-/// Source for blocker, flush and throttle rule: NVIDIA nvbench, measure_cold.
+/// Source for blocker and throttle rule: NVIDIA nvbench, measure_cold. The flush begins as there; then it leaves the L2
+/// clean, so that no sample writes the flush's lines back (CudaCacheFlush).
 class Sampler {
  public:
   /// Where warnings go; by default one line on stderr, once for each text.

@@ -93,7 +93,7 @@ def parse_arguments(arguments):
     parser.add_argument("--md", action="store_true", help="Markdown")
     parser.add_argument("--json", action="store_true", help="JSON")
     parser.add_argument("--allow-different-device", action="store_true", help="compare results of different devices")
-    parser.add_argument("--allow-different-settings", action="store_true", help="compare other timers, caches and flushes")
+    parser.add_argument("--allow-different-settings", action="store_true", help="compare other timers, caches, flushes")
     parser.add_argument(
         "--allow-different-keys",
         action="store_true",

@@ -250,7 +250,7 @@ class OnTheGpu(unittest.TestCase):
         eager = next(row for row in found["rows"] if row["impl"] == "pytorch_eager" and row["dtype"] == "fp32")
         scores, mask, tensor = 8 * 256 * 256 * 4 / 2**20, 256 * 256 / 2**20, 8 * 256 * 64 * 4 / 2**20
         self.assertAlmostEqual(eager["bwd_mem_before_backward_mib"], 5 * tensor + scores + mask, delta=0.01)
-        self.assertEqual(found["settings"]["cache"], "cold")
+        self.assertEqual((found["settings"]["cache"], found["settings"]["cache_flush"]), ("cold", "clean"))
         self.assertNotIn("could not be held", result.stderr)
 
     def test_a_compiled_row(self):

@@ -62,8 +62,9 @@ struct DecodePlan {
   bool packed = false;              ///< CUDA: by the forward of training, where the operands lie so
   bool pass_l2 = false;             ///< CUDA: keys and values are the first to leave the L2 cache
   bool from_memory = false;         ///< CPU: the caches do not hold the keys and values; changes no bit of the result
+  bool bf16_products = false;       ///< CPU: bf16 operands are multiplied without being widened (AVX512_BF16)
   std::size_t workspace_bytes = 0;  ///< taken from the allocator while it runs
-  std::string kernel;               ///< "flash_decode_cpu_avx512"
+  std::string kernel;               ///< "flash_decode_cpu_avx512", "flash_decode_cpu_avx512_bf16"
 };
 
 /// "" when the problem can be decoded from the view, else the reason in a few words: heads that do not divide, a

@@ -5,6 +5,7 @@
 
 #include "kernels/attention/detail/decode_backend.hpp"
 #include "kernels/attention/detail/decode_kernels.hpp"
+#include "kernels/attention/detail/flash_dispatch.hpp"
 #include "kernels/attention/detail/parallel_work.hpp"
 #include "kernels/attention/detail/row_ops.hpp"
 #include "kernels/runtime/cpu_isa.hpp"
@@ -15,8 +16,11 @@ namespace warpmeter::attention::detail {
 
 namespace {
 
+using decode_detail::Bf16Products;
 using decode_detail::Element;
+using decode_detail::kBf16Step;
 using decode_detail::Kernels;
+using decode_detail::kMostBf16Rows;
 using decode_detail::kMostRows;
 using decode_detail::kRowPadding;
 using decode_detail::Shape;
@@ -37,6 +41,17 @@ const Kernels& kernels() {
     return Kernels{"generic", attention::generic::decode_scratch, attention::generic::decode_stream};
   }();
   return chosen;
+}
+
+/// Null where this machine has no products of bf16, or WARPMETER_CPU_ISA rules them out.
+const Bf16Products* bf16_products() {
+#if defined(__x86_64__)
+  static constexpr Bf16Products kAvx512Bf16 = {avx512_bf16::decode_bf16_scores, avx512_bf16::decode_bf16_values};
+  // The flash forward on bf16 has asked already; what has AMX has AVX512_BF16 as well.
+  static const std::string_view forward = flash_detail::choose_kernels(DType::bf16).isa;
+  if (forward == "avx512_bf16" || forward == "amx_bf16") return &kAvx512Bf16;
+#endif
+  return nullptr;
 }
 
 Element element_of(DType dtype) {
@@ -69,6 +84,12 @@ bool beyond_cache(const KvView& view) {
 /// Query rows of a key/value head.
 std::int64_t rows_of(const DecodeProblem& problem, const KvView& view) {
   return problem.tokens * (problem.num_heads / view.num_kv_heads);
+}
+
+/// Whether the products are of bf16 rows as they lie.
+bool multiplies_bf16(const DecodeProblem& problem, const KvView& view) {
+  return problem.dtype == DType::bf16 && view.dtype == DType::bf16 && view.head_dim % kBf16Step == 0 &&
+         rows_of(problem, view) <= kMostBf16Rows && bf16_products() != nullptr;
 }
 
 /// Whether a stream may walk several heads. Pages hold a head's rows apart: head by head they were read at a third of
@@ -134,6 +155,7 @@ Shape shape_of(const DecodeProblem& problem, const KvView& view, const DecodePla
   shape.block = plan.block;
   shape.ahead_bytes = plan.from_memory ? ahead_bytes(view.dtype) : 0;
   shape.causal = problem.causal;
+  shape.bf16 = plan.bf16_products ? bf16_products() : nullptr;
   shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(view.head_dim)));
   return shape;
 }
@@ -183,6 +205,7 @@ DecodePlan plan_decode_cpu(const DecodeProblem& problem, const KvView& view, con
   plan.merge = options.merge;
   plan.deal = options.deal;
   plan.from_memory = beyond_cache(view);
+  plan.bf16_products = multiplies_bf16(problem, view);
   const std::int64_t rows = rows_of(problem, view);
   const std::int64_t grain = options.block != 0 ? options.block : kBlock;
   const std::int64_t grains = ceil_div(view.longest(), grain);
@@ -205,7 +228,7 @@ DecodePlan plan_decode_cpu(const DecodeProblem& problem, const KvView& view, con
   plan.parts = options.merge == Merge::two_pass ? ceil_div(view.longest(), plan.block) : plan.splits;
   const Shape shape = shape_of(problem, view, plan);
   plan.workspace_bytes = rounded(Layout(problem, view, plan, shape).floats() * sizeof(float));
-  plan.kernel = std::string("flash_decode_cpu_") + kernels().isa;
+  plan.kernel = std::string("flash_decode_cpu_") + (plan.bf16_products ? "avx512_bf16" : kernels().isa);
   return plan;
 }
 

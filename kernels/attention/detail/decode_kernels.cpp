@@ -3,29 +3,33 @@
 // Two forms. With few query rows (one token without grouped heads: one row) the keys are read as they lie and each
 // score is a dot product: 16 keys' products are summed by one transposition instead of 16 horizontal sums; P V is made
 // with the columns of V in the lanes. Both read every row from end to end, in order, which is what memory likes, and
-// 16-bit rows are widened in registers. With more rows the queries are in the lanes as in the flash forward: S^T = K
-// Q^T has K's rows as they lie, P^T is A of P V.
+// 16-bit rows are widened in registers, or multiplied as they are (Bf16Products). With more rows the queries are in the
+// lanes as in the flash forward: S^T = K Q^T has K's rows as they lie, P^T is A of P V.
 //
 // Scores stay unscaled up to the exponential (see flash_forward_kernels.cpp), and so do the maxima of partial results.
 
 #include "kernels/attention/detail/decode_kernels.hpp"
 
 #include "kernels/attention/detail/decode_reads.hpp"
+#include "kernels/attention/detail/decode_softmax.hpp"
+#include "kernels/attention/detail/decode_sums.hpp"
 #include "kernels/attention/detail/flash_micro.hpp"
 
 namespace warpmeter::attention::WM_ISA {
 namespace {
 
+using decode_detail::Bf16Products;
+using decode_detail::Bf16Rows;
+using decode_detail::kBf16Step;
 using decode_detail::kMostRows;
 using decode_detail::kRowPadding;
 using decode_detail::Shape;
 using decode_detail::Stream;
 
-constexpr float kMinusInfinity = -__builtin_inff();
 /// Rows from which queries are in the lanes.
 constexpr Index kLanesFrom = kWidth / 2 + 1;
-/// Rows of S^T are this far apart: off the powers of two, which would fall into few cache sets.
-constexpr Index kScoreStride = kPanel + kWidth;
+/// Rows from which P is rounded to bf16 where Bf16Products may be used: with fewer, memory takes the time.
+constexpr Index kBf16ValuesFrom = 3;
 #if defined(WM_ISA_avx512)
 constexpr int kValueVectors = 8;  // of a row of V in registers
 #else
@@ -39,6 +43,9 @@ bool in_pairs(const Shape& shape, Index rows) {
   return !in_lanes(rows) && shape.cache_element == Element::bf16 && shape.head_dim % (2 * kWidth) == 0;
 }
 
+/// How elements of a row of o stand while a stream works.
+enum class Order : std::uint8_t { pairs, quads };
+
 /// What a stream works in.
 struct Workspace {
   float *queries, *scores, *correction, *keys, *values;
@@ -49,6 +56,8 @@ struct Workspace {
   Index head_queries;    ///< a head's floats of queries
   Index score_stride;    ///< rows of scores where the keys are in the lanes
   bool pack_keys, pack_values;
+  const Bf16Products* bf16 = nullptr;  ///< not null: queries are bf16, and so are the products
+  bool bf16_values = false;
   Index total;
 
   Workspace(const Shape& shape, Index rows, Index heads, float* scratch) {
@@ -79,24 +88,6 @@ WM_INLINE Index limit_of(const Stream& stream, Index row) {
   const Shape& shape = *stream.shape;
   if (!shape.causal) return stream.length;
   return max_of(stream.length - shape.tokens + row / shape.group + 1, 0);
-}
-
-/// Lane i becomes the sum of vector i's lanes.
-WM_INLINE Vec sums_of(Vec (&v)[kWidth]) {
-#pragma GCC unroll 4
-  for (int step = kWidth / 2; step > 0; step /= 2) {
-    IntVec low{}, high{};
-#pragma GCC unroll 16
-    for (int j = 0; j < kWidth; ++j) {
-      low[j] = (j & step) == 0 ? j : kWidth + j - step;
-      high[j] = (j & step) == 0 ? j + step : kWidth + j;
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < step; ++i) {
-      v[i] = __builtin_shuffle(v[i], v[i + step], low) + __builtin_shuffle(v[i], v[i + step], high);
-    }
-  }
-  return v[0];
 }
 
 /// The products of one row of K and one of Q, by lanes. NV: vectors of a row, 0 for as many as `vectors` says.
@@ -242,37 +233,6 @@ WM_INLINE void add_values_any(const float* p, Index p_stride, const T* v, Index 
   }
 }
 
-/// A row of scores, keys in the lanes: its probabilities with the running maximum and sum moved on, lanes from `seen`
-/// up to `end` (whole vectors) made 0. Returns what the row's o is to be multiplied by.
-[[gnu::noinline]] float softmax_row(float* scores, Index seen, Index end, float factor, float* maximum, float* sum) {
-  const Index whole = seen / kWidth * kWidth;
-  Vec top = broadcast(*maximum);
-  for (Index i = 0; i < whole; i += kWidth) top = max(top, load(scores + i));
-  if (whole < seen) {
-    const IntVec lanes = lane_index() < broadcast_int(static_cast<std::int32_t>(seen - whole));
-    const Vec rest = lanes ? load(scores + whole) : broadcast(kMinusInfinity);
-    store(scores + whole, rest);
-    top = max(top, rest);
-  }
-  const float highest = reduce_max(top);
-  if (highest == kMinusInfinity) {
-    for (Index i = 0; i < end; i += kWidth) store(scores + i, Vec{});
-    return 1;
-  }
-  const float shrink = exp2_probability(broadcast((*maximum - highest) * factor))[0];
-  Vec total{};
-  Index i = 0;
-  for (; i < seen; i += kWidth) {
-    const Vec p = exp2_probability((load(scores + i) - highest) * factor);
-    total += p;
-    store(scores + i, p);
-  }
-  for (; i < end; i += kWidth) store(scores + i, Vec{});
-  *maximum = highest;
-  *sum = *sum * shrink + reduce_add(total);
-  return shrink;
-}
-
 /// Keys [key0, key0 + count); the stream's next block starts at next_key0, after its last one that is its length.
 struct Block {
   Index key0, count, next_key0;
@@ -289,11 +249,48 @@ WM_INLINE void softmax_rows(const Stream& stream, const Workspace& work, const B
   }
 }
 
+/// Scores of a head's keys [at, at + count) of the block, which begin at `k`.
+template <class T>
+WM_INLINE void score_run(const Stream& stream, const Workspace& work, Index head, Index at, const T* k, Index count,
+                         Ahead ahead) {
+  const float* const q = work.queries + head * work.head_queries;
+  float* const scores = work.scores + head * work.head_scores + at;
+  const Index vectors = stream.shape->head_dim / kWidth;
+  if constexpr (kInPairs<T>) {
+    if (work.bf16 != nullptr) {
+      const Bf16Rows rows = {&k->bits, stream.row_stride, count, stream.shape->head_dim / kBf16Step, ahead};
+      work.bf16->scores(rows, reinterpret_cast<const std::uint16_t*>(q), stream.rows, scores, work.score_stride);
+      return;
+    }
+  }
+  score_any(k, stream.row_stride, count, q, work.padded, vectors, stream.rows, scores, work.score_stride, ahead);
+}
+/// Adds their values, which begin at `v`, to the head's rows of o.
+template <class T>
+WM_INLINE void add_run(const Stream& stream, const Workspace& work, Index head, Index at, const T* v, Index count,
+                       float* o, Ahead ahead) {
+  float* const p = work.scores + head * work.head_scores + at;
+  float* const correction = work.correction + head * work.head_rows;
+  const Index vectors = stream.shape->head_dim / kWidth;
+  bool added = false;
+  if constexpr (kInPairs<T>) {
+    if (work.bf16_values) {
+      const Bf16Rows rows = {&v->bits, stream.row_stride, count, stream.shape->head_dim / kBf16Step, ahead};
+      work.bf16->add_values(rows, p, work.score_stride, stream.rows, o, work.padded, correction);
+      added = true;
+    }
+  }
+  if (!added) {
+    add_values_any(p, work.score_stride, v, stream.row_stride, count, o, work.padded, correction, stream.rows, vectors,
+                   ahead);
+  }
+  for (Index r = 0; r < stream.rows; ++r) correction[r] = 1;
+}
+
 /// One block of keys against rows whose keys are in the lanes. Of a page all heads are read, one after the other.
 template <class T>
 void block_by_dots(const Stream& stream, const Workspace& work, const Block& block, float* o) {
   const Index count = block.count;
-  const Index vectors = stream.shape->head_dim / kWidth;
   const auto next_run = [&](Index run, const void* to, Index key, Index head, const void* then, Index then_key)
                             WM_INLINE_LAMBDA {
                               return head + 1 < stream.heads ? ahead_of<T>(stream, run, to, head + 1, key)
@@ -302,8 +299,7 @@ void block_by_dots(const Stream& stream, const Workspace& work, const Block& blo
   for_runs<T>(stream, block.key0, count, [&](Index at, const T* k, const T*, Index run) WM_INLINE_LAMBDA {
     const bool last = at + run == count;
     for (Index h = 0; h < stream.heads; ++h) {
-      score_any(k + h * stream.head_stride, stream.row_stride, run, work.queries + h * work.head_queries, work.padded,
-                vectors, stream.rows, work.scores + h * work.head_scores + at, work.score_stride,
+      score_run(stream, work, h, at, k + h * stream.head_stride, run,
                 next_run(run, stream.k, block.key0 + at, h, last ? stream.v : stream.k,
                          last ? block.key0 : block.key0 + at + run));
     }
@@ -312,13 +308,9 @@ void block_by_dots(const Stream& stream, const Workspace& work, const Block& blo
   for_runs<T>(stream, block.key0, count, [&](Index at, const T*, const T* v, Index run) WM_INLINE_LAMBDA {
     const bool last = at + run == count;
     for (Index h = 0; h < stream.heads; ++h) {
-      float* const correction = work.correction + h * work.head_rows;
-      add_values_any(work.scores + h * work.head_scores + at, work.score_stride, v + h * stream.head_stride,
-                     stream.row_stride, run, o + h * stream.part_head_stride, work.padded, correction, stream.rows,
-                     vectors,
-                     next_run(run, stream.v, block.key0 + at, h, last ? stream.k : stream.v,
-                              last ? block.next_key0 : block.key0 + at + run));
-      for (Index r = 0; r < stream.rows; ++r) correction[r] = 1;
+      add_run(stream, work, h, at, v + h * stream.head_stride, run, o + h * stream.part_head_stride,
+              next_run(run, stream.v, block.key0 + at, h, last ? stream.k : stream.v,
+                       last ? block.next_key0 : block.key0 + at + run));
     }
   });
 }
@@ -340,41 +332,6 @@ void block_by_packed_dots(const Stream& stream, const Workspace& work, const Blo
     softmax_rows(stream, work, block, h);
     add_values_any(scores, work.score_stride, work.values, padded, block.count, o + h * stream.part_head_stride, padded,
                    work.correction + h * work.head_rows, stream.rows, vectors_of(head_dim), {});
-  }
-}
-
-/// S^T of a panel to P^T, lane by lane: maximum, sum and correction of its rows moved on. visible[lane] keys of the
-/// block are seen; from `seen_by_all` on lanes differ.
-[[gnu::noinline]] void softmax_panel(float* scores, Index keys, Index seen_by_all, const std::int32_t* visible,
-                                     Index vectors, float factor, float* maximum, float* sum, float* correction) {
-  for (Index v = 0; v < vectors; ++v) {
-    float* const column = scores + v * kWidth;
-    const Vec before = load(maximum + v * kWidth);
-    Vec top = before;
-    Index key = 0;
-    for (; key < seen_by_all; ++key) top = max(top, load(column + key * kScoreStride));
-    if (key < keys) {
-      IntVec seen;
-      __builtin_memcpy(&seen, visible + v * kWidth, sizeof(seen));
-      for (; key < keys; ++key) {
-        float* const at = column + key * kScoreStride;
-        const Vec s = broadcast_int(static_cast<std::int32_t>(key)) < seen ? load(at) : broadcast(kMinusInfinity);
-        store(at, s);
-        top = max(top, s);
-      }
-    }
-    const Vec highest = top == broadcast(kMinusInfinity) ? Vec{} : top;  // nothing seen yet: -inf - 0
-    const Vec shrink = exp2_probability((before - highest) * factor);
-    Vec total{};
-    for (key = 0; key < keys; ++key) {
-      float* const at = column + key * kScoreStride;
-      const Vec p = exp2_probability((load(at) - highest) * factor);
-      total += p;
-      store(at, p);
-    }
-    store(maximum + v * kWidth, top);
-    store(sum + v * kWidth, fma(load(sum + v * kWidth), shrink, total));
-    store(correction + v * kWidth, shrink);
   }
 }
 
@@ -455,26 +412,39 @@ void block_by_lanes(const Stream& stream, const Workspace& work, const Block& bl
   }
 }
 
-/// A row of whole pairs of vectors between the order of memory and that of pairs.
-WM_INLINE void split_pairs(float* row, Index length) {
+/// The element of a row in memory that stands at `i` of 2 * kWidth.
+WM_INLINE Index column_of(Order order, Index i) {
+  const Index lane = i % kWidth, second = i / kWidth;
+  return order == Order::pairs ? 2 * lane + second : lane / 4 * 8 + second * 4 + lane % 4;
+}
+/// A row of whole pairs of vectors between the order of memory and `order`.
+WM_INLINE void reorder(float* row, Index length, Order order, bool to_memory) {
   for (Index at = 0; at < length; at += 2 * kWidth) {
-    float mixed[2 * kWidth];
-    __builtin_memcpy(mixed, row + at, sizeof(mixed));
-    for (Index i = 0; i < kWidth; ++i) {
-      row[at + i] = mixed[2 * i];
-      row[at + kWidth + i] = mixed[2 * i + 1];
+    float from[2 * kWidth];
+    __builtin_memcpy(from, row + at, sizeof(from));
+    for (Index i = 0; i < 2 * kWidth; ++i) {
+      const Index column = column_of(order, i);
+      row[at + (to_memory ? column : i)] = from[to_memory ? i : column];
     }
   }
 }
-WM_INLINE void join_pairs(float* row, Index length) {
-  for (Index at = 0; at < length; at += 2 * kWidth) {
-    float split[2 * kWidth];
-    __builtin_memcpy(split, row + at, sizeof(split));
-    for (Index i = 0; i < kWidth; ++i) {
-      row[at + 2 * i] = split[i];
-      row[at + 2 * i + 1] = split[kWidth + i];
-    }
+
+/// Whether Bf16Products make of a row of queries what fp32 arithmetic makes of it.
+WM_INLINE bool suits_bf16(const std::uint16_t* q, Index length) {
+  constexpr unsigned kHighest = 127 + 64;
+  bool suits = true;
+  for (Index i = 0; i < length; ++i) {
+    const unsigned exponent = q[i] >> 7 & 0xFFu;
+    suits &= exponent <= kHighest && (exponent != 0 || (q[i] & 0x7Fu) == 0);
   }
+  return suits;
+}
+
+template <class Q>
+WM_INLINE const Q* query_row(const Stream& stream, Index head, Index row) {
+  const Index at = stream.first_row + row, group = stream.shape->group;
+  return static_cast<const Q*>(stream.q) + at / group * stream.q_token_stride +
+         (head * group + at % group) * stream.q_head_stride;
 }
 
 /// The queries of a head in fp32: rows as they lie or in pairs' order, or transposed by panels where they go into the
@@ -482,18 +452,13 @@ WM_INLINE void join_pairs(float* row, Index length) {
 template <class Q>
 void pack_queries(const Stream& stream, const Workspace& work, Index head) {
   const Shape& shape = *stream.shape;
-  const Q* const q = static_cast<const Q*>(stream.q) + head * shape.group * stream.q_head_stride;
   float* const queries = work.queries + head * work.head_queries;
-  const auto query_row = [&](Index row) WM_INLINE_LAMBDA {
-    const Index at = stream.first_row + row;
-    return q + at / shape.group * stream.q_token_stride + at % shape.group * stream.q_head_stride;
-  };
   if (!in_lanes(stream.rows)) {
     const Index length = round_up(shape.head_dim, kWidth);
     for (Index r = 0; r < stream.rows; ++r) {
       float* const row = queries + r * work.padded;
-      pack_rows(query_row(r), 0, 1, shape.head_dim, row, length);
-      if (in_pairs(shape, stream.rows)) split_pairs(row, length);
+      pack_rows(query_row<Q>(stream, head, r), 0, 1, shape.head_dim, row, length);
+      if (in_pairs(shape, stream.rows)) reorder(row, length, Order::pairs, false);
     }
     return;
   }
@@ -504,15 +469,37 @@ void pack_queries(const Stream& stream, const Workspace& work, Index head) {
     float* const to = queries + row0 * shape.head_dim;
     for (Index i = 0; i < width; ++i) {
       const bool there = row0 + i < stream.rows;
-      const Q* const from = there ? query_row(row0 + i) : nullptr;
+      const Q* const from = there ? query_row<Q>(stream, head, row0 + i) : nullptr;
       for (Index c = 0; c < shape.head_dim; ++c) to[c * width + i] = there ? to_float(from[c]) : 0.0f;
     }
   }
 }
 
+/// The queries of a head for Bf16Products, as they lie; whether they suit.
+bool copy_bf16_queries(const Stream& stream, const Workspace& work, Index head) {
+  const Index head_dim = stream.shape->head_dim;
+  auto* to = reinterpret_cast<std::uint16_t*>(work.queries + head * work.head_queries);
+  bool suit = true;
+  for (Index r = 0; r < stream.rows; ++r, to += head_dim) {
+    const std::uint16_t* const from = &query_row<Bf16>(stream, head, r)->bits;
+    suit &= suits_bf16(from, head_dim);
+    __builtin_memcpy(to, from, static_cast<std::size_t>(head_dim) * 2);
+  }
+  return suit;
+}
+
+/// Whether terms that count as 0 below 2^-126 could show in a row of sums.
+WM_INLINE bool is_tiny(const float* row, Index length) {
+  Vec largest{};
+  for (Index i = 0; i < length; i += kWidth) largest = max(largest, max(load(row + i), -load(row + i)));
+  return reduce_max(largest) < 0x1p-60f;
+}
+
+/// Returns whether Bf16Products, where they were taken, gave what fp32 arithmetic would.
 template <class T>
-void walk(const Stream& stream, const Workspace& work) {
+bool walk(const Stream& stream, const Workspace& work) {
   const Shape& shape = *stream.shape;
+  bool exact = true;
   const bool lanes = in_lanes(stream.rows);
   float *o = stream.o, *m = stream.m, *l = stream.l;
   const auto begin = [&]() WM_INLINE_LAMBDA {
@@ -530,7 +517,11 @@ void walk(const Stream& stream, const Workspace& work) {
       for (Index r = 0; r < stream.rows; ++r) {
         m[h * stream.head_stride_ml + r] = work.maximum[h * work.head_rows + r];
         l[h * stream.head_stride_ml + r] = work.sum[h * work.head_rows + r];
-        if constexpr (kInPairs<T>) join_pairs(o + h * stream.part_head_stride + r * work.padded, shape.head_dim);
+        if constexpr (kInPairs<T>) {
+          float* const row = o + h * stream.part_head_stride + r * work.padded;
+          if (work.bf16_values && work.sum[h * work.head_rows + r] > 0) exact &= !is_tiny(row, shape.head_dim);
+          reorder(row, shape.head_dim, work.bf16_values ? Order::quads : Order::pairs, true);
+        }
       }
     }
   };
@@ -560,6 +551,17 @@ void walk(const Stream& stream, const Workspace& work) {
     }
   }
   finish();
+  return exact;
+}
+
+/// The whole stream by Bf16Products; whether their result is to be kept.
+bool walk_bf16(const Stream& stream, Workspace work) {
+  for (Index h = 0; h < stream.heads; ++h) {
+    if (!copy_bf16_queries(stream, work, h)) return false;
+  }
+  work.bf16 = stream.shape->bf16;
+  work.bf16_values = stream.rows >= kBf16ValuesFrom;
+  return walk<Bf16Pairs>(stream, work);
 }
 
 }  // namespace
@@ -571,6 +573,7 @@ std::int64_t decode_scratch(const Shape& shape, std::int64_t rows, std::int64_t 
 void decode_stream(const Stream& stream) {
   const Shape& shape = *stream.shape;
   const Workspace work(shape, stream.rows, stream.heads, stream.scratch);
+  if (shape.bf16 != nullptr && walk_bf16(stream, work)) return;
   for_element(shape.query_element, [&]<class Q>(Q*) {
     for (Index h = 0; h < stream.heads; ++h) pack_queries<Q>(stream, work, h);
   });

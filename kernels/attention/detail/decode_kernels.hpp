@@ -14,6 +14,42 @@ inline constexpr std::int64_t kRowPadding = 16;
 /// Query rows of one stream at most.
 inline constexpr std::int64_t kMostRows = 128;
 
+/// What is asked for while a run of rows is worked on: each time the row that is `rows` further on, for the last rows
+/// of the run the first ones of the run that is read after it.
+struct Ahead {
+  const char* next = nullptr;
+  std::int64_t rows = 0;  ///< 0: nothing is asked for
+};
+
+/// Keys (or values) of a head that lie in one page: rows of bf16, `vectors` times 32 elements, `stride` elements apart.
+struct Bf16Rows {
+  const std::uint16_t* first = nullptr;
+  std::int64_t stride = 0, count = 0, vectors = 0;
+  Ahead ahead;
+};
+
+/// Query rows that Bf16Products take, at most.
+inline constexpr std::int64_t kMostBf16Rows = 8;
+/// Elements of the rows are a multiple of this.
+inline constexpr std::int64_t kBf16Step = 32;
+
+/// Products of bf16 rows that are not widened (decode_bf16_kernels.cpp).
+///
+/// What an instruction for them does otherwise than fp32 arithmetic on the widened values: it takes subnormal operands
+/// for 0, gives 0 for a subnormal result, and rounds a sum of two products in an order of its own. The products are
+/// exact. So a score is off by what sums of fp32 are off anyway, as long as no |q| lies below 2^-126 (other than 0) or
+/// above 2^64: a subnormal |k| is then worth 2^-62 at most. In a sum of P v each term is off by 2^-126 at most, which
+/// shows only where all of a result is as small. decode_stream() looks at both, and takes the other way.
+struct Bf16Products {
+  /// scores[r * score_stride + key] = q_r . k_key; rows of q lie one after the other. Up to 15 scores more are written.
+  void (*scores)(const Bf16Rows& k, const std::uint16_t* q, std::int64_t rows, float* scores,
+                 std::int64_t score_stride);
+  /// o_r = scale_r o_r + sum over keys of p[r * p_stride + key] v_key, P rounded to bf16, as flash attention on GPUs
+  /// has it. Overwrites p. Of 32 columns of o the first 16 elements are 0 to 3, 8 to 11, 16 to 19, 24 to 27.
+  void (*add_values)(const Bf16Rows& v, float* p, std::int64_t p_stride, std::int64_t rows, float* o,
+                     std::int64_t o_stride, const float* scale);
+};
+
 /// What every stream of a call shares.
 struct Shape {
   Element query_element = Element::fp32, cache_element = Element::fp32;
@@ -23,6 +59,8 @@ struct Shape {
   std::int64_t ahead_bytes = 0;        ///< how far ahead keys and values are asked for; 0: the caches hold them
   bool causal = true;
   float scale = 0;
+  /// Not null only where queries and cache are bf16, head_dim a multiple of kBf16Step and rows at most kMostBf16Rows.
+  const Bf16Products* bf16 = nullptr;
 };
 
 /// One stream: query rows [first_row, first_row + rows) of some key/value heads over some of their blocks of keys; of a
@@ -65,6 +103,12 @@ WM_DECODE_DECLARE(generic)
 #if defined(__x86_64__)
 WM_DECODE_DECLARE(avx2)
 WM_DECODE_DECLARE(avx512)
+namespace avx512_bf16 {
+void decode_bf16_scores(const decode_detail::Bf16Rows& k, const std::uint16_t* q, std::int64_t rows, float* scores,
+                        std::int64_t score_stride);
+void decode_bf16_values(const decode_detail::Bf16Rows& v, float* p, std::int64_t p_stride, std::int64_t rows, float* o,
+                        std::int64_t o_stride, const float* scale);
+}  // namespace avx512_bf16
 #endif
 #undef WM_DECODE_DECLARE
 }  // namespace warpmeter::attention

@@ -14,6 +14,8 @@
 /// that order while a stream works.
 namespace warpmeter::attention::WM_ISA {
 
+using decode_detail::Ahead;
+
 /// bf16 rows whose vectors are read two by two, the even elements first.
 struct Bf16Pairs {
   std::uint16_t bits;
@@ -58,12 +60,6 @@ WM_INLINE void for_runs(const decode_detail::Stream& stream, Index first, Index 
 /// Rows that are asked for at once.
 inline constexpr Index kAskRows = 4;
 
-/// What is asked for while a run of rows is worked on: each time the row that is `rows` further on, for the last rows
-/// of the run the first ones of the run that is read after it.
-struct Ahead {
-  const char* next = nullptr;
-  Index rows = 0;  ///< 0: nothing is asked for
-};
 /// While `run` rows are worked on that are followed by those of `to` (K or V) of a head from `key` on.
 template <class T>
 WM_INLINE Ahead ahead_of(const decode_detail::Stream& stream, Index run, const void* to, Index head, Index key) {

@@ -45,6 +45,8 @@ std::vector<Problem> problems_of(const Kernel& kernel, bool thorough) {
     add(1, 70, 16, 704, 3, 128);   // a wgmma step that half a group is left for
     add(1, 40, 1, 640, 3, 128);    // one column: a stretch that is cut short
     add(1, 4500, 1, 256, 3, 128);  // several tiles a block
+    add(1, 33, 1, 20480, 3, 128);  // more than is under way at a time
+    add(1, 20, 1, 51200, 3, 512);  // y too long to be kept in four bytes a number
   } else if (kernel.has(Size::kernel_size)) {
     add(1, 40, 150, 1, 7);
     add(1, 35, 504, 1, 3);  // warps beside one another, whole pieces of 16 bytes

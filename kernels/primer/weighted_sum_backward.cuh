@@ -99,6 +99,7 @@ template <class T, bool kWhole>
 __global__ void __launch_bounds__(kThreads)
     rows_kernel(const T* x, const T* w, const T* g, T* dx, float* partial, std::int64_t rows, std::int64_t cols) {
   const std::int64_t col = (blockIdx.x * std::int64_t{kThreads} + threadIdx.x) * kPack<T>;
+  let_second_stage_start();
   if (col >= cols) return;
   float weights[kPack<T>], sums[kPack<T>] = {};
   unpack<T>(load_pack<T, kWhole>(w + col, cols - col), weights);

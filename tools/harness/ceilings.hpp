@@ -32,7 +32,7 @@ class CeilingSource {
 /// also one whose operands stay in cache, what a kernel that blocks perfectly could reach. tf32x3 counts as tf32 / 3.
 /// On the CPU half is the in-cache bf16 matmul where the machine multiplies bf16 natively, and every other path is
 /// fp32. A whole set takes about 2 s on a GPU and 3 s on two cores. NaN, and tried again at the next call, when the
-/// device has no room for the buffers.
+/// device has no room for the buffers; NaN on a GPU, too, while a profiler or checker watches the process.
 class Ceilings {
  public:
   Ceilings(const Context& context, const Settings& settings);

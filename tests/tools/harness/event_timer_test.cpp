@@ -175,6 +175,17 @@ TEST(SerializedLaunches, AreFoundInTheEnvironment) {
   EXPECT_NE(reason({"CUDA_INJECTION64_PATH=/opt/libinject.so"}), "");
 }
 
+TEST(SerializedLaunches, AWatcherIsNamedAndIsNoSetting) {
+  const auto watching = [](std::vector<const char*> environment) {
+    environment.push_back(nullptr);
+    return std::string(watching_variable(environment.data()));
+  };
+  EXPECT_EQ(watching({"CUDA_LAUNCH_BLOCKING=1", "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN=1"}),
+            "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN");
+  EXPECT_EQ(watching({"CUDA_LAUNCH_BLOCKING=1", "NV_COMPUTE_PROFILER_PERFWORKS_DIR_OLD=/opt"}), "");
+  EXPECT_EQ(std::string(watching_variable(nullptr)), "");
+}
+
 TEST(SerializedLaunches, NothingElseCounts) {
   EXPECT_EQ(reason({}), "");
   EXPECT_EQ(serialized_launches_reason(nullptr), "");

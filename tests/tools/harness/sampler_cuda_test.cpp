@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "kernels/ceilings/bandwidth.hpp"
 #include "kernels/ceilings/matmul.hpp"
@@ -21,6 +23,7 @@
 #include "tools/harness/cuda/cuda_timers.hpp"
 #include "tools/harness/cuda/stream_kernels.hpp"
 #include "tools/harness/detail/clock.hpp"
+#include "tools/harness/detail/event_timer.hpp"
 #include "tools/harness/sampler.hpp"
 
 namespace warpmeter::harness {
@@ -270,8 +273,21 @@ TEST_F(CudaSampler, AdaptiveStopsByNoiseOnSteadyWork) {
   EXPECT_LE(samples.statistics().noise, settings_.max_noise);
 }
 
+TEST_F(CudaSampler, AWatchedProcessMeasuresNoCeilings) {
+  ::setenv("NV_SANITIZER_INJECTION_TEST", "1", 1);
+  Ceilings ceilings(context_, settings_);
+  const auto start = steady_clock::now();
+  EXPECT_TRUE(std::isnan(ceilings.matmul_tflops(ComputePath::half)));
+  EXPECT_TRUE(std::isnan(ceilings.copy_gbps()));
+  EXPECT_TRUE(std::isnan(ceilings.read_gbps()));
+  EXPECT_LT(milliseconds_since(start), 10);
+  EXPECT_TRUE(ceilings.measured().empty());
+  ::unsetenv("NV_SANITIZER_INJECTION_TEST");
+}
+
 TEST_F(CudaSampler, CeilingsOfThisGpu) {
   if (launches_are_blocking()) GTEST_SKIP() << "launch overhead is in the times here";
+  if (!detail::watching_variable(environ).empty()) GTEST_SKIP() << "a profiler or checker watches";
   Ceilings ceilings(context_, settings_);
   const auto start = steady_clock::now();
   const double copy = ceilings.copy_gbps();

@@ -52,7 +52,9 @@ std::unique_ptr<Timer> make_cuda_timer(const Context& context, TimerKind kind, b
   if (const std::string reason = serialized_launches_reason(environ); reason.empty()) {
     blocker = make_cuda_blocker(context.stream);
   } else {
-    warn(reason + ": the stream is not held while work is enqueued, so launch overhead is in the device times");
+    const bool watched = !watching_variable(environ).empty();
+    warn(reason + ": the stream is not held while work is enqueued, so launch overhead is in the device times" +
+         (watched ? "; ceilings are not measured" : ""));
   }
   return std::make_unique<EventTimer>(context.stream, std::move(flush), std::move(probe), std::move(blocker), warn);
 }

@@ -83,25 +83,47 @@ Reading EventTimer::sample(const Phase& phase, std::int64_t calls) {
   return reading;
 }
 
-std::string serialized_launches_reason(const char* const* environment) {
-  if (environment == nullptr) return "";
-  // What each sets in the process that it starts: nsys, ncu, compute-sanitizer, and CUPTI-based tools.
-  constexpr std::string_view kPrefixes[] = {"NSYS_PROFILING_SESSION_ID=", "NV_NSIGHT_INJECTION_",
-                                            "NV_COMPUTE_PROFILER_PERFWORKS_DIR=", "NV_SANITIZER_INJECTION_",
-                                            "CUDA_INJECTION64_PATH="};
+namespace {
+
+/// Calls found(name, value) for each variable that has a value, until it says true.
+template <class Found>
+void find_variable(const char* const* environment, Found found) {
+  if (environment == nullptr) return;
   for (; *environment != nullptr; ++environment) {
     const std::string_view entry(*environment);
     const auto equals = entry.find('=');
     if (equals == std::string_view::npos || equals + 1 == entry.size()) continue;
-    const std::string_view name = entry.substr(0, equals);
-    const std::string_view value = entry.substr(equals + 1);
-    if (name == "CUDA_LAUNCH_BLOCKING" && value != "0") return "CUDA_LAUNCH_BLOCKING makes launches synchronous";
-    if (std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
-                    [&](std::string_view prefix) { return entry.substr(0, prefix.size()) == prefix; })) {
-      return "a profiler or checker watches this process (" + std::string(name) + ")";
-    }
+    if (found(entry.substr(0, equals), entry.substr(equals + 1))) return;
   }
-  return "";
+}
+
+}  // namespace
+
+std::string_view watching_variable(const char* const* environment) {
+  // What each sets in the process that it starts: nsys, ncu, compute-sanitizer, and CUPTI-based tools.
+  constexpr std::string_view kPrefixes[] = {"NSYS_PROFILING_SESSION_ID", "NV_NSIGHT_INJECTION_",
+                                            "NV_COMPUTE_PROFILER_PERFWORKS_DIR", "NV_SANITIZER_INJECTION_",
+                                            "CUDA_INJECTION64_PATH"};
+  std::string_view variable;
+  find_variable(environment, [&](std::string_view name, std::string_view) {
+    const bool watches = std::any_of(std::begin(kPrefixes), std::end(kPrefixes), [&](std::string_view prefix) {
+      return prefix.back() == '_' ? name.substr(0, prefix.size()) == prefix : name == prefix;
+    });
+    if (watches) variable = name;
+    return watches;
+  });
+  return variable;
+}
+
+std::string serialized_launches_reason(const char* const* environment) {
+  bool blocking = false;
+  find_variable(environment, [&](std::string_view name, std::string_view value) {
+    return blocking = name == "CUDA_LAUNCH_BLOCKING" && value != "0";
+  });
+  if (blocking) return "CUDA_LAUNCH_BLOCKING makes launches synchronous";
+  const std::string_view variable = watching_variable(environment);
+  if (variable.empty()) return "";
+  return "a profiler or checker watches this process (" + std::string(variable) + ")";
 }
 
 }  // namespace warpmeter::harness::detail

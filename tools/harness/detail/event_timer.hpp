@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "kernels/runtime/event.hpp"
 #include "tools/harness/detail/blocker.hpp"
@@ -48,6 +49,9 @@ class EventTimer final : public Timer {
   int gave_up_ = 0;
 };
 
+/// The variable by which a profiler or checker that watches this process shows in the environment's "NAME=value"
+/// strings (null-terminated); empty without one.
+[[nodiscard]] std::string_view watching_variable(const char* const* environment);
 /// Why held streams would hang here, from the environment's "NAME=value" strings (null-terminated): launches made
 /// synchronous, or a profiler or checker that serializes them. Empty when nothing says so.
 [[nodiscard]] std::string serialized_launches_reason(const char* const* environment);

@@ -5,8 +5,8 @@
 
 namespace warpmeter::layers {
 
-// Whether this build has the Hopper kernels at all: their tensor maps are attention's.
-#if defined(WARPMETER_FLASH_SM90)
+// Whether this build has the Hopper kernels at all.
+#if defined(WARPMETER_SM90A)
 
 bool fuses(Device device, const SwigluLinear& arguments) {
   return cuda::fuses(device, arguments);

@@ -12,7 +12,7 @@
 #include "kernels/primer/detail/cpu_matmul.hpp"
 #elif WM_PRIMER_CUDA
 #include "kernels/primer/cuda/tile_matmul.cuh"
-#if WARPMETER_FLASH_SM90
+#if WARPMETER_SM90A
 #include "kernels/primer/cuda/matmul_sm90.cuh"
 #endif
 #else
@@ -95,7 +95,7 @@ void run(const Problem& p, const Arguments& a, StreamView stream) {
     using T = typename decltype(type)::type;
     const T *const x = a.input<T>(0), *const y = a.input<T>(1);
     T* const z = a.output<T>(0);
-#if WARPMETER_FLASH_SM90
+#if WARPMETER_SM90A
     if constexpr (sizeof(T) == 2) {
       if (matmul_sm90::takes(stream, p.batch, p.rows, p.cols, p.inner)) {
         matmul_sm90::Params params{};

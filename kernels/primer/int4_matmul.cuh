@@ -19,7 +19,7 @@
 #elif WM_PRIMER_CUDA
 #include "kernels/primer/cuda/int4_weights.cuh"
 #include "kernels/primer/cuda/tile_matmul.cuh"
-#if WARPMETER_FLASH_SM90
+#if WARPMETER_SM90A
 #include "kernels/primer/cuda/int4_gemv_sm90.cuh"
 #include "kernels/primer/cuda/int4_sm90.cuh"
 #endif
@@ -120,11 +120,11 @@ void run(const Problem& p, const Arguments& a, StreamView stream) {
     const auto weights = int4::make_weights<T>(a, p);
     const T* const y = a.input<T>(3);
     T* const z = a.output<T>(0);
-#if WARPMETER_FLASH_SM90
+#if WARPMETER_SM90A
     if (int4::gemv_sm90::takes<T>(p, stream)) return int4::gemv_sm90::launch(weights, y, z, stream);
 #endif
     if (int4::gemv_takes<T>(p, stream)) return int4::launch_gemv(weights, y, z, stream);
-#if WARPMETER_FLASH_SM90
+#if WARPMETER_SM90A
     if constexpr (sizeof(T) == 2) {
       constexpr int kStep = matmul_sm90::kTileInner;
       if (p.inner % kStep == 0 && p.group_size % kStep == 0 && matmul_sm90::takes(stream, 1, p.rows, p.cols, p.inner)) {

@@ -6,14 +6,14 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/attention/detail/operand_rows.hpp"
-#if WARPMETER_FLASH_SM90
+#if WARPMETER_SM90A
 #include "kernels/attention/cuda/flash_sm80/check_cuda.hpp"
 #include "kernels/attention/cuda/flash_sm90/kernels.hpp"
 #endif
 
 namespace warpmeter::attention::flash_hopper {
 
-#if WARPMETER_FLASH_SM90
+#if WARPMETER_SM90A
 
 namespace {
 

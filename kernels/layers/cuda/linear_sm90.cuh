@@ -7,15 +7,15 @@
 
 #include <cuda.h>
 
-#include "kernels/attention/cuda/flash_sm90/tensor_map.hpp"
-#include "kernels/attention/cuda/ptx/math.cuh"
-#include "kernels/attention/cuda/ptx/mbarrier.cuh"
-#include "kernels/attention/cuda/ptx/shared_address.cuh"
-#include "kernels/attention/cuda/ptx/tma.cuh"
-#include "kernels/attention/cuda/ptx/warpgroup.cuh"
-#include "kernels/attention/cuda/ptx/wgmma.cuh"
 #include "kernels/layers/cuda/launch.cuh"
 #include "kernels/layers/cuda/vectors.cuh"
+#include "kernels/ptx/math.cuh"
+#include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/shared_address.cuh"
+#include "kernels/ptx/tensor_map.hpp"
+#include "kernels/ptx/tma.cuh"
+#include "kernels/ptx/warpgroup.cuh"
+#include "kernels/ptx/wgmma.cuh"
 
 /// y = x W^T for sm_90a with an epilogue that gets the sums in registers: x (rows, in), W (columns, in), both 16-bit
 /// with K along the rows, sums fp32.
@@ -215,9 +215,8 @@ __device__ __forceinline__ int row_of_thread(int half) {
 
 template <class T>
 [[nodiscard]] CUtensorMap map_of(const void* data, std::int64_t rows, std::int64_t in, int box_rows) {
-  const attention::flash_sm90::ConstTensorView view{data, rows * in, rows * in, in};
-  return attention::flash_sm90::make_tensor_map(view, std::is_same_v<T, __nv_bfloat16>, 1, 1, rows,
-                                                static_cast<int>(in), box_rows);
+  return ptx::make_tensor_map({data, rows * in, rows * in, in}, std::is_same_v<T, __nv_bfloat16>, 1, 1, rows,
+                              static_cast<int>(in), box_rows);
 }
 
 /// `columns`: of y, in tiles of kColumns.

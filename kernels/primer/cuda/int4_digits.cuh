@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/attention/cuda/ptx/mma_int8.cuh"
+#include "kernels/ptx/mma_int8.cuh"
 #include "kernels/primer/cuda/int4_weights.cuh"
 
 /// Packed int4 weights times a vector in integers, exactly: how y is written, and what a warp does with 16 rows.

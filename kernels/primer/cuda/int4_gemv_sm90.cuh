@@ -1,9 +1,9 @@
 #pragma once
 
-#include "kernels/attention/cuda/ptx/barrier.cuh"
-#include "kernels/attention/cuda/ptx/bulk_copy.cuh"
-#include "kernels/attention/cuda/ptx/mbarrier.cuh"
-#include "kernels/attention/cuda/ptx/shared_address.cuh"
+#include "kernels/ptx/barrier.cuh"
+#include "kernels/ptx/bulk_copy.cuh"
+#include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/shared_address.cuh"
 #include "kernels/primer/cuda/int4_digits.cuh"
 
 /// int4_matmul with one column on Hopper: z = a y, bound by reading the weights.

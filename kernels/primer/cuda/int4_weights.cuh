@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/attention/cuda/ptx/mma.cuh"
+#include "kernels/ptx/mma.cuh"
 #include "kernels/primer/cuda/toolbox.cuh"
 
 /// int4_matmul's packed weights on their way into tensor cores.

@@ -5,13 +5,13 @@
 #include <cuda.h>
 
 #include "kernels/attention/cuda/flash_sm90/store_rows.cuh"
-#include "kernels/attention/cuda/flash_sm90/tensor_map.hpp"
-#include "kernels/attention/cuda/ptx/mbarrier.cuh"
-#include "kernels/attention/cuda/ptx/shared_address.cuh"
-#include "kernels/attention/cuda/ptx/tma.cuh"
-#include "kernels/attention/cuda/ptx/warpgroup.cuh"
-#include "kernels/attention/cuda/ptx/wgmma.cuh"
 #include "kernels/primer/cuda/toolbox.cuh"
+#include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/shared_address.cuh"
+#include "kernels/ptx/tensor_map.hpp"
+#include "kernels/ptx/tma.cuh"
+#include "kernels/ptx/warpgroup.cuh"
+#include "kernels/ptx/wgmma.cuh"
 
 /// z = a y on Hopper's tensor cores, 16-bit operands and fp32 sums: what batched_matmul and int4_matmul share. They
 /// differ in how a comes: through the copy engine as it is (SharedA), or from packed weights through registers
@@ -192,9 +192,8 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Pa
 /// A (batch, rows, cols) operand as the copy engine reads it: boxes of 64 columns and `box_rows` rows.
 template <class T>
 CUtensorMap tensor_map(const T* data, std::int64_t batch, std::int64_t rows, std::int64_t cols, int box_rows) {
-  const attention::flash_sm90::ConstTensorView view{data, rows * cols, rows * cols, cols};
-  return attention::flash_sm90::make_tensor_map(view, std::is_same_v<T, __nv_bfloat16>, batch, 1, rows,
-                                                static_cast<int>(cols), box_rows);
+  return ptx::make_tensor_map({data, rows * cols, rows * cols, cols}, std::is_same_v<T, __nv_bfloat16>, batch, 1, rows,
+                              static_cast<int>(cols), box_rows);
 }
 
 /// Whether this device runs it and the copy engine takes rows of these lengths: whole 16 bytes.

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "kernels/attention/cuda/ptx/ldmatrix.cuh"
-#include "kernels/attention/cuda/ptx/mma.cuh"
-#include "kernels/attention/cuda/ptx/shared_address.cuh"
+#include "kernels/ptx/ldmatrix.cuh"
+#include "kernels/ptx/mma.cuh"
+#include "kernels/ptx/shared_address.cuh"
 #include "kernels/primer/cuda/toolbox.cuh"
 
 /// Matrix products of any size and on any device: the tile that batched_matmul and int4_matmul fall back on. Operands

@@ -8,7 +8,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "kernels/attention/cuda/ptx/math.cuh"
+#include "kernels/ptx/math.cuh"
 #include "kernels/primer/kernel.hpp"
 #include "kernels/runtime/cuda_check.hpp"
 

@@ -6,7 +6,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/attention/cuda/decode/params.hpp"
-#include "kernels/attention/cuda/ptx/math.cuh"
+#include "kernels/ptx/math.cuh"
 
 namespace warpmeter::attention::cuda_decode {
 

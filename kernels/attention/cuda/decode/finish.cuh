@@ -1,8 +1,8 @@
 #pragma once
 
 #include "kernels/attention/cuda/decode/part_weights.cuh"
-#include "kernels/attention/cuda/ptx/distributed_shared.cuh"
-#include "kernels/attention/cuda/ptx/shared_address.cuh"
+#include "kernels/ptx/distributed_shared.cuh"
+#include "kernels/ptx/shared_address.cuh"
 
 /// The end of a block of the tensor core kernel: its warps' results become one, the parts of a row meet, O and LSE are
 /// written. One launch for all of it, as another kernel costs a small problem as much as its attention.

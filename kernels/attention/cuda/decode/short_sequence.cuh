@@ -13,12 +13,12 @@
 
 #include "kernels/attention/cuda/decode/part_weights.cuh"
 #include "kernels/attention/cuda/decode/swizzle.cuh"
-#include "kernels/attention/cuda/ptx/cp_async.cuh"
-#include "kernels/attention/cuda/ptx/distributed_shared.cuh"
-#include "kernels/attention/cuda/ptx/ldmatrix.cuh"
-#include "kernels/attention/cuda/ptx/mbarrier.cuh"
-#include "kernels/attention/cuda/ptx/mma.cuh"
-#include "kernels/attention/cuda/ptx/shared_address.cuh"
+#include "kernels/ptx/cp_async.cuh"
+#include "kernels/ptx/distributed_shared.cuh"
+#include "kernels/ptx/ldmatrix.cuh"
+#include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/mma.cuh"
+#include "kernels/ptx/shared_address.cuh"
 #include "kernels/runtime/cuda_check.hpp"
 
 namespace warpmeter::attention::cuda_decode {

@@ -19,9 +19,9 @@
 
 #include "kernels/attention/cuda/decode/finish.cuh"
 #include "kernels/attention/cuda/decode/swizzle.cuh"
-#include "kernels/attention/cuda/ptx/cp_async.cuh"
-#include "kernels/attention/cuda/ptx/ldmatrix.cuh"
-#include "kernels/attention/cuda/ptx/mma.cuh"
+#include "kernels/ptx/cp_async.cuh"
+#include "kernels/ptx/ldmatrix.cuh"
+#include "kernels/ptx/mma.cuh"
 
 namespace warpmeter::attention::cuda_decode {
 

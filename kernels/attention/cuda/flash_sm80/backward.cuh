@@ -12,8 +12,8 @@
 #include "kernels/attention/cuda/flash_sm80/score_mask.cuh"
 #include "kernels/attention/cuda/flash_sm80/tile.cuh"
 #include "kernels/attention/cuda/flash_sm80/warp_tile.cuh"
-#include "kernels/attention/cuda/ptx/barrier.cuh"
-#include "kernels/attention/cuda/ptx/reduce.cuh"
+#include "kernels/ptx/barrier.cuh"
+#include "kernels/ptx/reduce.cuh"
 
 /// Backward of attention for 16-bit types on mma.sync (sm_80 and later), by key blocks.
 ///

@@ -7,7 +7,7 @@
 #include "kernels/attention/cuda/flash_sm80/params.hpp"
 #include "kernels/attention/cuda/flash_sm80/tile.cuh"
 #include "kernels/attention/cuda/flash_sm80/warp_tile.cuh"
-#include "kernels/attention/cuda/ptx/math.cuh"
+#include "kernels/ptx/math.cuh"
 
 /// What the backward does by query rows, before and after the key-block kernel.
 ///

@@ -4,7 +4,7 @@
 
 #include "kernels/attention/cuda/flash_sm80/params.hpp"
 #include "kernels/attention/cuda/flash_sm80/tile.cuh"
-#include "kernels/attention/cuda/ptx/barrier.cuh"
+#include "kernels/ptx/barrier.cuh"
 
 /// Which (query head, query tile) pairs a key block works through, in which order, and who may add to dQ when.
 namespace warpmeter::attention::flash_sm80 {

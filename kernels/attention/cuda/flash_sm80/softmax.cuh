@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "kernels/attention/cuda/flash_sm80/warp_tile.cuh"
-#include "kernels/attention/cuda/ptx/math.cuh"
+#include "kernels/ptx/math.cuh"
 
 namespace warpmeter::attention::flash_sm80 {
 

@@ -11,7 +11,7 @@
 #include "kernels/attention/cuda/flash_sm80/score_mask.cuh"
 #include "kernels/attention/cuda/flash_sm80/tf32_backward_rows.cuh"
 #include "kernels/attention/cuda/flash_sm80/tf32_tile.cuh"
-#include "kernels/attention/cuda/ptx/reduce.cuh"
+#include "kernels/ptx/reduce.cuh"
 
 /// Backward of attention with tf32 products (see tf32_tile.cuh), by key blocks.
 ///

@@ -7,11 +7,11 @@
 
 #include "kernels/attention/cuda/flash_sm80/tile.cuh"
 #include "kernels/attention/cuda/flash_sm80/warp_tile.cuh"
-#include "kernels/attention/cuda/ptx/cp_async.cuh"
-#include "kernels/attention/cuda/ptx/ldmatrix.cuh"
-#include "kernels/attention/cuda/ptx/mma.cuh"
-#include "kernels/attention/cuda/ptx/shared_address.cuh"
-#include "kernels/attention/cuda/ptx/tf32.cuh"
+#include "kernels/ptx/cp_async.cuh"
+#include "kernels/ptx/ldmatrix.cuh"
+#include "kernels/ptx/mma.cuh"
+#include "kernels/ptx/shared_address.cuh"
+#include "kernels/ptx/tf32.cuh"
 
 /// Tiles of fp32 in shared memory and products on mma.sync.m16n8k8 with tf32 operands.
 ///

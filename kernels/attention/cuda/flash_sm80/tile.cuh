@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "kernels/attention/cuda/flash_sm80/params.hpp"
-#include "kernels/attention/cuda/ptx/cp_async.cuh"
-#include "kernels/attention/cuda/ptx/shared_address.cuh"
+#include "kernels/ptx/cp_async.cuh"
+#include "kernels/ptx/shared_address.cuh"
 
 /// Tiles of 16-bit operands in shared memory and their way from and to global memory.
 ///

@@ -3,9 +3,9 @@
 #include <cstdint>
 
 #include "kernels/attention/cuda/flash_sm80/tile.cuh"
-#include "kernels/attention/cuda/ptx/ldmatrix.cuh"
-#include "kernels/attention/cuda/ptx/math.cuh"
-#include "kernels/attention/cuda/ptx/mma.cuh"
+#include "kernels/ptx/ldmatrix.cuh"
+#include "kernels/ptx/math.cuh"
+#include "kernels/ptx/mma.cuh"
 
 /// What one warp does with tiles: operands out of shared memory, products on mma.sync.m16n8k16.
 ///

@@ -7,10 +7,10 @@
 #include "kernels/attention/cuda/flash_sm90/softmax.cuh"
 #include "kernels/attention/cuda/flash_sm90/store_rows.cuh"
 #include "kernels/attention/cuda/flash_sm90/work_item.cuh"
-#include "kernels/attention/cuda/ptx/barrier.cuh"
-#include "kernels/attention/cuda/ptx/mbarrier.cuh"
-#include "kernels/attention/cuda/ptx/shared_address.cuh"
-#include "kernels/attention/cuda/ptx/wgmma.cuh"
+#include "kernels/ptx/barrier.cuh"
+#include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/shared_address.cuh"
+#include "kernels/ptx/wgmma.cuh"
 
 /// A consumer warpgroup: the products, the softmax between them, and what is stored.
 namespace warpmeter::attention::flash_sm90 {

@@ -6,9 +6,9 @@
 #include "kernels/attention/cuda/flash_sm90/forward_config.cuh"
 #include "kernels/attention/cuda/flash_sm90/params.hpp"
 #include "kernels/attention/cuda/flash_sm90/producer.cuh"
-#include "kernels/attention/cuda/ptx/mbarrier.cuh"
-#include "kernels/attention/cuda/ptx/shared_address.cuh"
-#include "kernels/attention/cuda/ptx/warpgroup.cuh"
+#include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/shared_address.cuh"
+#include "kernels/ptx/warpgroup.cuh"
 
 /// FlashAttention forward for sm_90a. A block stays on its multiprocessor and draws work items (a tile of queries of
 /// one head) until none is left. Its first warpgroup draws them and fills shared memory through the copy engine; the

@@ -10,7 +10,7 @@
 #include "kernels/attention/cuda/flash_sm80/check_cuda.hpp"
 #include "kernels/attention/cuda/flash_sm90/forward.cuh"
 #include "kernels/attention/cuda/flash_sm90/kernels.hpp"
-#include "kernels/attention/cuda/flash_sm90/tensor_map.hpp"
+#include "kernels/ptx/tensor_map.hpp"
 
 namespace warpmeter::attention::flash_sm90 {
 
@@ -19,18 +19,19 @@ void launch_forward(const ForwardArguments& arguments, cudaStream_t stream) {
   const Shape& shape = arguments.shape;
   constexpr bool kBf16 = std::is_same_v<T, __nv_bfloat16>;
   ForwardParams params;
+  const auto map_of = [](const auto& view, auto... sizes) {
+    const ptx::MapOperand operand{view.data, view.batch_stride, view.head_stride, view.row_stride};
+    return ptx::make_tensor_map(operand, sizes...);
+  };
   const bool own_queries = shape.batch == 1 || arguments.q.batch_stride != 0;
-  params.q = make_tensor_map(arguments.q, kBf16, own_queries ? shape.batch : 1, shape.num_heads, shape.seq_len,
-                             shape.head_dim, 64);
+  params.q =
+      map_of(arguments.q, kBf16, own_queries ? shape.batch : 1, shape.num_heads, shape.seq_len, shape.head_dim, 64);
   params.query_batches = own_queries ? 1 : 0;
-  params.k = make_tensor_map(arguments.k, kBf16, shape.batch, shape.num_kv_heads, shape.kv_len, shape.head_dim,
-                             Config::kBlockN);
-  params.v = make_tensor_map(arguments.v, kBf16, shape.batch, shape.num_kv_heads, shape.kv_len, shape.head_dim,
-                             Config::kBlockN);
+  params.k = map_of(arguments.k, kBf16, shape.batch, shape.num_kv_heads, shape.kv_len, shape.head_dim, Config::kBlockN);
+  params.v = map_of(arguments.v, kBf16, shape.batch, shape.num_kv_heads, shape.kv_len, shape.head_dim, Config::kBlockN);
   params.o = arguments.o;
   if constexpr (Config::kStagedOutput) {
-    const ConstTensorView o{params.o.data, params.o.batch_stride, params.o.head_stride, params.o.row_stride};
-    params.o_map = make_tensor_map(o, kBf16, shape.batch, shape.num_heads, shape.seq_len, shape.head_dim, 16);
+    params.o_map = map_of(params.o, kBf16, shape.batch, shape.num_heads, shape.seq_len, shape.head_dim, 16);
   }
   params.lse = arguments.lse;
   params.work_counter = arguments.work_counter;

@@ -5,9 +5,9 @@
 #include "kernels/attention/cuda/flash_sm90/forward_config.cuh"
 #include "kernels/attention/cuda/flash_sm90/params.hpp"
 #include "kernels/attention/cuda/flash_sm90/work_item.cuh"
-#include "kernels/attention/cuda/ptx/mbarrier.cuh"
-#include "kernels/attention/cuda/ptx/shared_address.cuh"
-#include "kernels/attention/cuda/ptx/tma.cuh"
+#include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/shared_address.cuh"
+#include "kernels/ptx/tma.cuh"
 
 /// The first warpgroup's three threads: one draws work items, one loads queries and keys, one values.
 namespace warpmeter::attention::flash_sm90 {

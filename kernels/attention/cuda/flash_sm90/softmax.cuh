@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/attention/cuda/ptx/math.cuh"
+#include "kernels/ptx/math.cuh"
 
 /// The online softmax over accumulators of warpgroup products (layout: ptx/wgmma.cuh): a thread has two rows, r = 0 and
 /// 1, of which three neighbours hold the rest.

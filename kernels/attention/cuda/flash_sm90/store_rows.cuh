@@ -4,9 +4,9 @@
 
 #include "kernels/attention/cuda/flash_sm90/params.hpp"
 #include "kernels/attention/cuda/flash_sm90/softmax.cuh"
-#include "kernels/attention/cuda/ptx/ldmatrix.cuh"
-#include "kernels/attention/cuda/ptx/math.cuh"
-#include "kernels/attention/cuda/ptx/tma.cuh"
+#include "kernels/ptx/ldmatrix.cuh"
+#include "kernels/ptx/math.cuh"
+#include "kernels/ptx/tma.cuh"
 
 namespace warpmeter::attention::flash_sm90 {
 

@@ -4,7 +4,7 @@
 
 #include <cuda.h>
 
-#include "kernels/attention/cuda/ptx/tma.cuh"
+#include "kernels/ptx/tma.cuh"
 
 /// Blocks of a cluster (sm_90). PTX ISA, "barrier.cluster", "mapa", "cp.async.bulk.tensor".
 namespace warpmeter::ptx {

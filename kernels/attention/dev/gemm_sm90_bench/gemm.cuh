@@ -8,15 +8,15 @@
 
 #include "kernels/attention/cuda/flash_sm80/check_cuda.hpp"
 #include "kernels/attention/cuda/flash_sm90/store_rows.cuh"
-#include "kernels/attention/cuda/flash_sm90/tensor_map.hpp"
-#include "kernels/attention/cuda/ptx/math.cuh"
-#include "kernels/attention/cuda/ptx/mbarrier.cuh"
-#include "kernels/attention/cuda/ptx/shared_address.cuh"
-#include "kernels/attention/cuda/ptx/tma.cuh"
-#include "kernels/attention/cuda/ptx/warpgroup.cuh"
-#include "kernels/attention/cuda/ptx/wgmma.cuh"
 #include "kernels/attention/dev/gemm_sm90_bench/cluster.cuh"
 #include "kernels/attention/dev/gemm_sm90_bench/gemm.hpp"
+#include "kernels/ptx/math.cuh"
+#include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/shared_address.cuh"
+#include "kernels/ptx/tensor_map.hpp"
+#include "kernels/ptx/tma.cuh"
+#include "kernels/ptx/warpgroup.cuh"
+#include "kernels/ptx/wgmma.cuh"
 
 /// C = A B for sm_90a, the plainest kernel that can be fast: what it loses to cuBLAS is the PTX layer's fault or the
 /// tile's, not a softmax's. A block stays on its multiprocessor and goes through tiles of 128 x 256; one thread of its
@@ -239,8 +239,8 @@ void launch(const Gemm& gemm, int multiprocessors, cudaStream_t stream) {
   using C = Config<kLayout, kCluster>;
   using flash_sm80::check_cuda;
   const auto map = [](const __nv_bfloat16* data, std::int64_t rows, std::int64_t columns, int box_rows) {
-    const flash_sm90::ConstTensorView operand{data, rows * columns, rows * columns, columns};
-    return flash_sm90::make_tensor_map(operand, true, 1, 1, rows, static_cast<int>(columns), box_rows);
+    const ptx::MapOperand operand{data, rows * columns, rows * columns, columns};
+    return ptx::make_tensor_map(operand, true, 1, 1, rows, static_cast<int>(columns), box_rows);
   };
   const auto tiles = [](std::int64_t size, int tile) { return static_cast<int>((size + tile - 1) / tile); };
   Params params;

@@ -4,7 +4,7 @@
 
 #include <cuda.h>
 
-#include "kernels/attention/cuda/ptx/l2_policy.cuh"
+#include "kernels/ptx/l2_policy.cuh"
 
 namespace warpmeter::ptx {
 

@@ -1,4 +1,4 @@
-#include "kernels/attention/cuda/flash_sm90/tensor_map.hpp"
+#include "kernels/ptx/tensor_map.hpp"
 
 #include <string>
 
@@ -6,7 +6,7 @@
 
 #include "kernels/runtime/check.hpp"
 
-namespace warpmeter::attention::flash_sm90 {
+namespace warpmeter::ptx {
 
 namespace {
 
@@ -20,7 +20,7 @@ EncodeTiled encode_tiled() {
     const cudaError_t status =
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &result);
     if (status != cudaSuccess || result != cudaDriverEntryPointSuccess) {
-      throw DeviceError("flash attention: this driver has no cuTensorMapEncodeTiled", false);
+      throw DeviceError("this driver has no cuTensorMapEncodeTiled", false);
     }
     return reinterpret_cast<EncodeTiled>(entry);
   }();
@@ -29,14 +29,14 @@ EncodeTiled encode_tiled() {
 
 }  // namespace
 
-CUtensorMap make_tensor_map(const ConstTensorView& operand, bool bf16, std::int64_t batch, std::int64_t heads,
-                            std::int64_t rows, int head_dim, int box_rows) {
+CUtensorMap make_tensor_map(const MapOperand& operand, bool bf16, std::int64_t batch, std::int64_t heads,
+                            std::int64_t rows, int columns, int box_rows) {
   constexpr std::uint64_t kElementBytes = 2;
   const auto stride = [&](std::int64_t elements, std::int64_t count) {
     // A dimension of one element has no stride to speak of; the engine still wants a legal one.
     return count == 1 ? std::uint64_t{16} : static_cast<std::uint64_t>(elements) * kElementBytes;
   };
-  const cuuint64_t sizes[4] = {static_cast<cuuint64_t>(head_dim), static_cast<cuuint64_t>(rows),
+  const cuuint64_t sizes[4] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows),
                                static_cast<cuuint64_t>(heads), static_cast<cuuint64_t>(batch)};
   const cuuint64_t strides[3] = {stride(operand.row_stride, rows), stride(operand.head_stride, heads),
                                  stride(operand.batch_stride, batch)};
@@ -48,12 +48,12 @@ CUtensorMap make_tensor_map(const ConstTensorView& operand, bool bf16, std::int6
                      const_cast<void*>(operand.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
-    throw DeviceError("flash attention: cuTensorMapEncodeTiled failed with " + std::to_string(result) + " for " +
-                          std::to_string(batch) + " x " + std::to_string(heads) + " x " + std::to_string(rows) + " x " +
-                          std::to_string(head_dim),
+    throw DeviceError("cuTensorMapEncodeTiled failed with " + std::to_string(result) + " for " + std::to_string(batch) +
+                          " x " + std::to_string(heads) + " x " + std::to_string(rows) + " x " +
+                          std::to_string(columns),
                       false);
   }
   return map;
 }
 
-}  // namespace warpmeter::attention::flash_sm90
+}  // namespace warpmeter::ptx

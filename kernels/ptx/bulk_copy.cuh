@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/attention/cuda/ptx/l2_policy.cuh"
+#include "kernels/ptx/l2_policy.cuh"
 
 namespace warpmeter::ptx {
 

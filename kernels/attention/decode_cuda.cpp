@@ -197,10 +197,10 @@ DecodePlan plan_decode_cuda(Device device, const DecodeProblem& problem, const K
   if (p.join == Join::cluster && cuda_decode::active_clusters(p) < row_blocks(p, residency)) p.join = Join::last_block;
   plan.join = p.join;
   // While what passes is not many times the cache, lines that others left there, written ones above all, can stay. Row
-  // blocks of the same keys find them there.
+  // blocks of the same keys find them there, and so does the next token where there is room for all.
   constexpr double kMostCaches = 4.6;
-  plan.pass_l2 = residency.row_blocks == 1 &&
-                 view.bytes() <= kMostCaches * static_cast<double>(properties(device).last_level_cache_bytes);
+  const auto cache_bytes = static_cast<double>(properties(device).last_level_cache_bytes);
+  plan.pass_l2 = residency.row_blocks == 1 && view.bytes() > cache_bytes && view.bytes() <= kMostCaches * cache_bytes;
   if (plan.join == Join::last_block || plan.join == Join::kernel)
     plan.workspace_bytes = rounded(Layout(p, plan.parts).bytes());
   plan.packed = options.splits == 0 && options.merge == Merge::tree && options.deal == Deal::contiguous &&

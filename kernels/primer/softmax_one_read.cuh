@@ -36,12 +36,10 @@ Kernel describe() {
 void run(const Problem& p, const Arguments& a) {
   by_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
-    const bool past_cache = cpu_tools::exceeds_cache(2 * p.rows * p.cols * sizeof(T));
-    parallel_workers([&](int worker, int workers) {
+    const std::size_t bytes = 2 * p.rows * p.cols * sizeof(T);
+    for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end, int worker) {
       float* const kept = static_cast<float*>(a.workspace) + 2 * worker * cpu_tools::kept_floats(p.cols);
-      const std::int64_t begin = p.rows * worker / workers, end = p.rows * (worker + 1) / workers;
-      if (begin < end) softmax_rows(a.input<T>(0), a.output<T>(0), begin, end, p.cols, kLeast, kept, past_cache);
-      finish_writes();
+      softmax_rows(a.input<T>(0), a.output<T>(0), begin, end, p.cols, kLeast, kept, cpu_tools::exceeds_cache(bytes));
     });
   });
 }

@@ -10,7 +10,10 @@
 #include "kernels/primer/kernel_file.hpp"
 
 #if WM_PRIMER_DESCRIBES
+#include "kernels/primer/detail/cpu_softmax_workspace.hpp"
 #include "kernels/primer/detail/softmax.hpp"
+#elif WM_PRIMER_CPU
+#include "kernels/primer/detail/cpu_softmax.hpp"
 #endif
 
 namespace warpmeter::primer::softmax_online::WM_PRIMER_PART {
@@ -20,42 +23,38 @@ constexpr float kLeast = -2e38f;       // below every score, and finite: -inf - 
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
-  return softmax_kernel();
+  Kernel kernel = softmax_kernel();
+  kernel.workspace_bytes = [](const Problem&, Device d) { return cpu_floats(d, num_threads() * cpu_tools::kWideTile); };
+  return kernel;
 }
 #endif
 
 #if WM_PRIMER_CPU
-constexpr std::int64_t kTile = 8192;  // numbers that have a maximum and are raised together, 32 KiB of exponentials
-
 void run(const Problem& p, const Arguments& a) {
+  constexpr std::int64_t kTile = cpu_tools::kWideTile;
   by_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
     const std::size_t bytes = 2 * p.rows * p.cols * sizeof(T);
     const bool past_cache = cpu_tools::exceeds_cache(bytes);
-    for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
-      alignas(64) float tile[kTile];
+    for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end, int worker) {
+      float* const terms = static_cast<float*>(a.workspace) + worker * kTile;
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
-        const T* const next = x + (row + 1 < end ? p.cols : 0);  // asked for, half a line for each that is worked on
+        T* const y = a.output<T>(0) + row * p.cols;
+        const T* const next = x + (row + 1 < end ? p.cols : 0);  // asked for as this row is worked on
+        const std::int64_t last = (p.cols - 1) / kTile * kTile;
         float most = kLeast, sum = 0.0f;
-        const auto raise = [&](Vec scores) WM_INLINE_LAMBDA { return exp2_not_positive<T>((scores - most) * kLog2e); };
         for (std::int64_t first = 0; first < p.cols; first += kTile) {
           const std::int64_t n = p.cols - first < kTile ? p.cols - first : kTile;
           const float before = most, of_tile = max_row(x + first, n);
           most = of_tile > most ? of_tile : most;
-          sum = sum * raise(broadcast(before))[0] + sum_row(n, [&](std::int64_t i, std::int64_t count) {
-                  ask_for(next + (first + i) / 2);
-                  const Vec term = raise(load_some(x + first + i, count));
-                  count < kWidth ? store_partial(tile + i, term, count) : store(tile + i, term);
-                  return keep_lanes(term, count, 0.0f);
-                });
+          sum = sum * shrunk(before, most) + reduce_add(raise(x + first, terms, n, most, next + first));
         }
         const float inverse = 1.0f / sum;
-        const std::int64_t last = (p.cols - 1) / kTile * kTile;
-        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache, [&](std::int64_t at, std::int64_t count) {
-          ask_for(next + (p.cols + at) / 2);
-          return (at < last ? raise(load_some(x + at, count)) : load_some(tile + at - last, count)) * inverse;
+        write_row(y, last, past_cache, [&](std::int64_t at, std::int64_t count) WM_INLINE_LAMBDA {
+          return exp_not_positive<T>(load_some(x + at, count) - most) * inverse;
         });
+        write_terms(terms, y + last, p.cols - last, inverse, past_cache);
       }
     });
   });

@@ -5,12 +5,15 @@
 //          four pieces of 16 bytes, so that the rows under way on a multiprocessor fit in its L1; beyond 64 KiB a block
 //          a multiprocessor, which goes through rows
 //   passes 1: the maximum, 2: the sum of the exponentials, 3: the results. Each reads the row again and hopes for the
-//          cache; the second runs from the row's end, where the first has been last
+//          cache; the second runs from the row's end, where the first has been last. On the CPU, where exponentials are
+//          what takes time, the third reads those of the second
 //   bound  memory: at best one read and one write, here up to three reads
 #include "kernels/primer/kernel_file.hpp"
 
 #if WM_PRIMER_DESCRIBES
 #include "kernels/primer/detail/softmax.hpp"
+#elif WM_PRIMER_CPU
+#include "kernels/primer/detail/cpu_softmax.hpp"
 #endif
 
 namespace warpmeter::primer::softmax_three_pass::WM_PRIMER_PART {
@@ -19,7 +22,9 @@ constexpr float kLog2e = 1.44269504f;  // exp(x) = 2^(x * log2(e)), and 2^x is w
 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
-  return softmax_kernel();
+  Kernel kernel = softmax_kernel();
+  kernel.workspace_bytes = [](const Problem& p, Device d) { return cpu_floats(d, num_threads() * p.cols); };
+  return kernel;
 }
 #endif
 
@@ -29,23 +34,14 @@ void run(const Problem& p, const Arguments& a) {
     using T = decltype(type);
     const std::size_t bytes = 2 * p.rows * p.cols * sizeof(T);
     const bool past_cache = cpu_tools::exceeds_cache(bytes);
-    for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
+    for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end, int worker) {
+      float* const terms = static_cast<float*>(a.workspace) + worker * p.cols;  // what the second pass leaves the third
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
-        const T* const next = x + (row + 1 < end ? p.cols : 0);  // asked for, half a line for each that is worked on
+        const T* const next = x + (row + 1 < end ? p.cols : 0);  // asked for as this row is worked on
         const float most = max_row(x, p.cols);
-        const auto exponential = [&](std::int64_t at, std::int64_t count) {
-          const Vec scores = (load_some(x + at, count) - most) * kLog2e;
-          return keep_lanes(exp2_not_positive<T>(scores), count, 0.0f);
-        };
-        const float inverse = 1.0f / sum_row(p.cols, [&](std::int64_t at, std::int64_t count) {
-                                ask_for(next + at / 2);
-                                return exponential(at, count);
-                              });
-        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache, [&](std::int64_t at, std::int64_t count) {
-          ask_for(next + (p.cols + at) / 2);
-          return exponential(at, count) * inverse;
-        });
+        const float sum = reduce_add(raise(x, terms, p.cols, most, next));
+        write_terms(terms, a.output<T>(0) + row * p.cols, p.cols, 1.0f / sum, past_cache);
       }
     });
   });

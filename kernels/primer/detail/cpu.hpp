@@ -72,29 +72,6 @@ WM_INLINE void load_two(const T* p, Vec (&v)[2]) {
   }
 }
 
-/// 2^x for x <= 0, within 3e-7 of it, or 4e-6 for results of type T = 16 bits; less than 2^-126 for x under -126, 0
-/// from -127 on, NaN for NaN. Half of what exp2 costs, which takes any x.
-template <class T>
-WM_INLINE Vec exp2_not_positive(Vec x) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, kept in the low bits
-  const Vec bounded = max(broadcast(-127.0f), x);
-  const Vec shifted = bounded + kRound;
-  const Vec r = bounded - (shifted - kRound);  // |r| <= 1/2: 1 + a minimax polynomial, which is 1 at -127
-  Vec p;
-  if constexpr (sizeof(T) == 4) {
-    p = fma(broadcast(1.32647273e-3f), r, broadcast(9.67151299e-3f));
-    p = fma(p, r, broadcast(5.55073358e-2f));
-    p = fma(p, r, broadcast(2.40222424e-1f));
-    p = fma(p, r, broadcast(6.93147004e-1f));
-  } else {
-    p = fma(broadcast(9.58285294e-3f), r, broadcast(5.59064262e-2f));
-    p = fma(p, r, broadcast(2.40240991e-1f));
-    p = fma(p, r, broadcast(6.93124175e-1f));
-  }
-  p = fma(p, r, broadcast(1.0f));
-  return bit_cast_vec<Vec>(bit_cast_vec<UintVec>(p) + (bit_cast_vec<UintVec>(shifted) << 23));
-}
-
 /// Elements that go past the cache at a time: a vector's bytes, which are two vectors of 16 bits.
 template <class T>
 inline constexpr int kStreamed = 4 / static_cast<int>(sizeof(T)) * kWidth;
@@ -245,12 +222,19 @@ WM_INLINE void finish_writes() {
 /// Less than this, in bytes touched or in FLOPs, is done before other threads have woken up.
 inline constexpr double kSerialWork = 1 << 16;
 
-/// Calls body(begin, end) on every thread with its even, contiguous part of [0, count), cut at multiples of `grain`;
-/// once, on the calling thread, when there is little `work`.
+/// Calls body(begin, end), or body(begin, end, worker) where it takes that, on every thread with its even, contiguous
+/// part of [0, count), cut at multiples of `grain`; once, on the calling thread, when there is little `work`.
 template <class Body>
 void for_parts(std::int64_t count, std::int64_t grain, double work, Body&& body) {
+  const auto call = [&](std::int64_t begin, std::int64_t end, [[maybe_unused]] int worker) {
+    if constexpr (requires { body(begin, end, worker); }) {
+      body(begin, end, worker);
+    } else {
+      body(begin, end);
+    }
+  };
   if (work < kSerialWork) {
-    body(std::int64_t{0}, count);
+    call(0, count, 0);
     finish_writes();
     return;
   }
@@ -258,7 +242,7 @@ void for_parts(std::int64_t count, std::int64_t grain, double work, Body&& body)
     const std::int64_t grains = (count + grain - 1) / grain;
     const std::int64_t begin = grains * worker / workers * grain;
     const std::int64_t end = grains * (worker + 1) / workers * grain;
-    if (begin < count) body(begin, end < count ? end : count);
+    if (begin < count) call(begin, end < count ? end : count, worker);
     finish_writes();
   });
 }
@@ -276,35 +260,39 @@ WM_INLINE float sum_row(std::int64_t n, F&& f) {
   return reduce_add((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-/// The largest of x[0, n), 16 bits: they are compared as integers, whose order is theirs where negative ones have all
-/// bits but the sign turned.
+/// The largest of x[0, n), 16 bits, compared as integers, whose order is theirs but for two negative ones, which is the
+/// other way round.
 template <class T>
 WM_INLINE float max_row_16bit(const T* x, std::int64_t n) {
   using Halves = std::int16_t __attribute__((vector_size(kWidth * 4)));
   constexpr std::int64_t kHalves = 2 * kWidth;
-  const auto in_order = [](auto bits) WM_INLINE_LAMBDA { return bits ^ ((bits >> 15) & 0x7FFF); };
-  Halves most[2] = {Halves{} - 0x7FFF, Halves{} - 0x7FFF};
-  std::int64_t i = 0;
-  const auto take = [&](Halves& to) WM_INLINE_LAMBDA {
-    Halves bits;
-    __builtin_memcpy(&bits, x + i, sizeof(bits));
-    bits = in_order(bits);
-    to = bits > to ? bits : to;
-    i += kHalves;
+  const auto largest = [&](std::int16_t turned) WM_INLINE_LAMBDA {  // of the numbers with the bits `turned` changed
+    Halves most[4];
+    for (Halves& m : most) m = Halves{} - 0x7FFF - 1;
+    std::int64_t i = 0;
+    const auto take = [&](Halves& to) WM_INLINE_LAMBDA {
+      Halves bits;
+      __builtin_memcpy(&bits, x + i, sizeof(bits));
+      bits ^= turned;
+      to = bits > to ? bits : to;
+      i += kHalves;
+    };
+    while (i + 4 * kHalves <= n) {
+      for (Halves& m : most) take(m);
+    }
+    while (i + kHalves <= n) take(most[0]);
+    for (int u = 1; u < 4; ++u) most[0] = most[u] > most[0] ? most[u] : most[0];
+    std::int16_t all = -0x8000;
+    for (int lane = 0; lane < kHalves; ++lane) all = most[0][lane] > all ? most[0][lane] : all;
+    for (; i < n; ++i) {
+      const auto bits = static_cast<std::int16_t>(x[i].bits ^ turned);
+      all = bits > all ? bits : all;
+    }
+    return all;
   };
-  while (i + 2 * kHalves <= n) {
-    take(most[0]);
-    take(most[1]);
-  }
-  if (i + kHalves <= n) take(most[0]);
-  const Halves both = most[0] > most[1] ? most[0] : most[1];
-  int largest = -0x8000;
-  for (int lane = 0; lane < kHalves; ++lane) largest = both[lane] > largest ? both[lane] : largest;
-  for (; i < n; ++i) {
-    const int bits = in_order(static_cast<int>(static_cast<std::int16_t>(x[i].bits)));
-    largest = bits > largest ? bits : largest;
-  }
-  return to_float(T{static_cast<std::uint16_t>(in_order(largest))});
+  const std::int16_t most = largest(0);
+  if (most >= 0) return to_float(T{static_cast<std::uint16_t>(most)});
+  return to_float(T{static_cast<std::uint16_t>(largest(0x7FFF) ^ 0x7FFF)});  // all are negative
 }
 
 /// The largest of x[0, n), four at a time.

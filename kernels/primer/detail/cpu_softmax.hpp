@@ -3,72 +3,127 @@
 #include "kernels/primer/detail/cpu.hpp"
 #include "kernels/primer/detail/cpu_softmax_workspace.hpp"
 
-/// softmax_one_read on the CPU. While a row is read and its exponentials are kept, the results of the row before it are
-/// written: memory is busy both ways, as in a copy, and with arithmetic going on. Exponentials of a tile are relative
-/// to the maximum so far, so that a row comes from memory once, and are corrected when they are written.
+/// What the softmaxes on the CPU do by vectors: scores are raised to exponentials, which are kept in fp32, and written
+/// as results.
 namespace warpmeter::primer::cpu_tools::WM_ISA {
 
-/// A row whose exponentials are kept.
+/// e^x for x <= 0; 0 under -87, NaN for NaN, never subnormal. Within 3e-7, or for results of type T = 16 bits within
+/// 3e-6: a result is off by as much as its exponential and the sum, a mean of the others, are, 6e-6 at most, and the
+/// check leaves 1e-5 of the largest beside the rounding. A term less is off by 7.5e-5. Half of what exp costs, which
+/// takes any x.
+template <class T>
+WM_INLINE Vec exp_not_positive(Vec x) {
+  constexpr float kLog2e = 1.44269504f;
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, kept in the low bits
+  const Vec shifted = fma(x, broadcast(kLog2e), broadcast(kRound));
+  const Vec r = fma(x, broadcast(kLog2e), kRound - shifted);  // |r| <= 1/2; of -inf and the like it is nothing
+  Vec p;                                                      // 2^r: 1 + a minimax polynomial
+  if constexpr (sizeof(T) == 4) {
+    p = fma(broadcast(1.32647273e-3f), r, broadcast(9.67151299e-3f));
+    p = fma(p, r, broadcast(5.55073358e-2f));
+    p = fma(p, r, broadcast(2.40222424e-1f));
+    p = fma(p, r, broadcast(6.93147004e-1f));
+  } else {
+    p = fma(broadcast(9.58285294e-3f), r, broadcast(5.59064262e-2f));
+    p = fma(p, r, broadcast(2.40240991e-1f));
+    p = fma(p, r, broadcast(6.93124175e-1f));
+  }
+  p = fma(p, r, broadcast(1.0f));
+  const UintVec bits = bit_cast_vec<UintVec>(p), exponent = bit_cast_vec<UintVec>(shifted) << 23;
+  constexpr float kLeast = kRound - 125.0f;
+#if defined(WM_ISA_avx512)  // the zeros cost no instruction
+  const __mmask16 kept = _mm512_cmp_ps_mask(shifted, broadcast(kLeast), _CMP_NLT_UQ);
+  return bit_cast_vec<Vec>(_mm512_maskz_add_epi32(kept, bit_cast_vec<__m512i>(bits), bit_cast_vec<__m512i>(exponent)));
+#else
+  return shifted < kLeast ? Vec{} : bit_cast_vec<Vec>(bits + exponent);
+#endif
+}
+
+/// e^(a - b) for a <= b.
+WM_INLINE float shrunk(float a, float b) {
+  return exp_not_positive<float>(broadcast(a - b))[0];
+}
+
+/// terms[0, n) = e^(x - most) for scores of at most `most`; returns sums of them. Of bf16 every two vectors are kept by
+/// pairs, as load_two gives them and write_terms takes them. What lies as far behind `soon` as x is asked for.
+template <class T>
+WM_INLINE Vec raise(const T* x, float* terms, std::int64_t n, float most, const T* soon) {
+  constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(T));
+  Vec sums[2] = {};
+  std::int64_t i = 0;
+  for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
+    for (std::int64_t at = 0; at < 2 * kWidth; at += kLine) ask_for(soon + i + at);
+    Vec scores[2];
+    load_two(x + i, scores);
+    for (int u = 0; u < 2; ++u) {
+      const Vec term = exp_not_positive<T>(scores[u] - most);
+      store(terms + i + u * kWidth, term);
+      sums[u] = sums[u] + term;
+    }
+  }
+  for (; i < n; i += kWidth) {
+    const std::int64_t count = n - i < kWidth ? n - i : std::int64_t{kWidth};
+    const Vec term = keep_lanes(exp_not_positive<T>(load_some(x + i, count) - most), count, 0.0f);
+    count < kWidth ? store_partial(terms + i, term, count) : store(terms + i, term);
+    sums[0] = sums[0] + term;
+  }
+  return sums[0] + sums[1];
+}
+
+/// y[0, n) = terms * factor, terms as raise leaves them. What lies halfway between two bf16, to one in 2^16 numbers
+/// that are themselves off by more, goes away from zero: to even would be two instructions more. Rows of bf16 that
+/// begin within a line do not go past the cache.
+template <class T>
+WM_INLINE void write_terms(const float* terms, T* y, std::int64_t n, float factor, bool past_cache) {
+  std::int64_t i = 0;
+  if constexpr (std::is_same_v<T, Bf16>) {
+    const bool past = past_cache && unaligned(y) == 0;
+    for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
+      const UintVec even = bit_cast_vec<UintVec>(load(terms + i) * factor) + 0x8000u;
+      const UintVec odd = bit_cast_vec<UintVec>(load(terms + i + kWidth) * factor) + 0x8000u;
+      store_bits(y + i, (odd & 0xFFFF0000u) | (even >> 16), past);
+    }
+  }
+  write_row(y + i, n - i, past_cache, [&](std::int64_t at, std::int64_t count) WM_INLINE_LAMBDA {
+    return load_some(terms + i + at, count) * factor;
+  });
+}
+
+/// A row of softmax_one_read, whose exponentials are kept.
 struct KeptRow {
-  float* terms;    ///< exp(x - the maximum of its tile and those before)
+  float* terms;    ///< e^(x - the maximum of its tile and those before)
   float* most_of;  ///< that maximum
   float most;      ///< of the whole row
-  float sum;       ///< of exp(x - most)
+  float sum;       ///< of e^(x - most)
 };
 
-/// exp(a - b) for a <= b.
-WM_INLINE float shrunk(float a, float b) {
-  constexpr float kLog2e = 1.44269504f;
-  return exp2_not_positive<float>(broadcast((a - b) * kLog2e))[0];
-}
-
-/// Takes the n exponentials of a tile of x, and calls write(f): it is to write n results, and to call f for its places.
-template <class T, class Write>
-WM_INLINE void raise_tile(KeptRow& row, const T* x, std::int64_t first, std::int64_t n, Write&& write) {
-  constexpr float kLog2e = 1.44269504f;
-  const float of_tile = max_row(x + first, n), most = of_tile > row.most ? of_tile : row.most;
-  Vec sums{};
-  write([&](std::int64_t i, std::int64_t count) WM_INLINE_LAMBDA {
-    const T* const here = x + first + i;
-    ask_for(here + kSoftmaxTile);  // the next tile
-    const Vec term = exp2_not_positive<T>((load_some(here, count) - most) * kLog2e);
-    count < kWidth ? store_partial(row.terms + first + i, term, count) : store(row.terms + first + i, term);
-    sums = sums + keep_lanes(term, count, 0.0f);
-  });
-  row.sum = row.sum * shrunk(row.most, most) + reduce_add(sums);
-  row.most_of[first / kSoftmaxTile] = row.most = most;
-}
-
-/// Rows [begin, end) of x to y; kept: 2 * kept_floats(cols) floats; `least` is below every score.
+/// softmax_one_read of rows [begin, end). A block is read and its exponentials are kept, then one of the row before is
+/// written, and so on: memory is busy both ways, as in a copy, and with arithmetic going on. Exponentials of a tile are
+/// relative to the maximum so far, so that a row comes from memory once, and are corrected when they are written. kept:
+/// 2 * kept_floats(cols) floats; `least` is below every score.
 template <class T>
 WM_INLINE void softmax_rows(const T* x, T* y, std::int64_t begin, std::int64_t end, std::int64_t cols, float least,
                             float* kept, bool past_cache) {
-  KeptRow now{kept, kept + cols, least, 0.0f},
-      before{kept + kept_floats(cols), kept + kept_floats(cols) + cols, least, 0.0f};
+  // In 16 bits arithmetic takes longer than memory does, and long loops are best for it.
+  constexpr std::int64_t kBlock = sizeof(T) == 4 ? 64 : kSoftmaxTile;
+  float* const others = kept + kept_floats(cols);
+  KeptRow now{kept, kept + cols, least, 0.0f}, before{others, others + cols, least, 0.0f};
   for (std::int64_t row = begin; row <= end; ++row) {
-    const T* const of_row = x + row * cols;
     now.most = least;
     now.sum = 0.0f;
     for (std::int64_t first = 0; first < cols; first += kSoftmaxTile) {
-      const std::int64_t n = cols - first < kSoftmaxTile ? cols - first : kSoftmaxTile;
-      if (row == begin) {
-        raise_tile(now, of_row, first, n, [&](auto&& raise) WM_INLINE_LAMBDA { for_vectors(n, raise); });
-        continue;
+      const std::int64_t n = cols - first < kSoftmaxTile ? cols - first : kSoftmaxTile, tile = first / kSoftmaxTile;
+      const T* const from = x + row * cols + first;
+      const float of_tile = row < end ? max_row(from, n) : least, most = of_tile > now.most ? of_tile : now.most;
+      const float factor = row > begin ? shrunk(before.most_of[tile], before.most) / before.sum : 0.0f;
+      Vec sums{};
+      for (std::int64_t at = 0; at < n; at += kBlock) {
+        const std::int64_t count = n - at < kBlock ? n - at : kBlock, place = first + at;
+        if (row < end) sums = sums + raise(from + at, now.terms + place, count, most, from + at + kSoftmaxTile);
+        if (row > begin) write_terms(before.terms + place, y + (row - 1) * cols + place, count, factor, past_cache);
       }
-      T* const results = y + (row - 1) * cols + first;
-      const float factor = shrunk(before.most_of[first / kSoftmaxTile], before.most) / before.sum;
-      const auto result = [&](std::int64_t i, std::int64_t count)
-                              WM_INLINE_LAMBDA { return load_some(before.terms + first + i, count) * factor; };
-      if (row == end) {
-        write_row(results, n, past_cache, result);
-        continue;
-      }
-      raise_tile(now, of_row, first, n, [&](auto&& raise) WM_INLINE_LAMBDA {
-        write_row(results, n, past_cache, [&](std::int64_t i, std::int64_t count) WM_INLINE_LAMBDA {
-          raise(i, count);
-          return result(i, count);
-        });
-      });
+      now.sum = now.sum * shrunk(now.most, most) + reduce_add(sums);
+      now.most_of[tile] = now.most = most;
     }
     const KeptRow last = now;
     now = before;

@@ -1,5 +1,6 @@
 // The primer's kernels on the CPU.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -209,6 +210,81 @@ TEST(ByHand, SoftmaxFindsTheMaximumOfNegativeHalves) {
           x[place] = h.high;
           expected[place] = h.one;
           ASSERT_EQ(bits_of(name, problem, x), expected) << name << " " << place << " " << others;
+        }
+      }
+    }
+  }
+}
+
+/// Scores that softmaxes find hard, as bits of `dtype`: kind 0 lies around 0, 1 around -1e4, 2 has 1e4 of either sign,
+/// 3 rises throughout by what makes each the new maximum, 4 is masked but for a few, 5 as large as they may be, 6
+/// alike.
+std::vector<std::uint32_t> hard_scores(DType dtype, int kind, std::int64_t rows, std::int64_t cols) {
+  std::vector<std::uint32_t> all;
+  std::uint32_t state = 12345;
+  for (std::int64_t i = 0; i < rows * cols; ++i) {
+    state = state * 1664525u + 1013904223u;
+    const float spread = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-29f;  // -4 to 4
+    const float largest = dtype == DType::fp16 ? 6e4f : 1e38f;
+    const float values[] = {spread,
+                            -1e4f + 8 * spread,
+                            spread < 0 ? -1e4f : 1e4f,
+                            static_cast<float>(i % cols) * 0.75f - 300.0f,
+                            i % cols % 37 == 5 ? spread : -std::numeric_limits<float>::infinity(),
+                            spread < 2 ? -largest : largest,
+                            -7.5f};
+    const float value = values[kind];
+    std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+    if (dtype == DType::bf16) bits >>= 16;
+    if (dtype == DType::fp16) {  // normal numbers, zero and infinity, cut off
+      const std::uint32_t magnitude = bits & 0x7FFFFFFFu, sign = bits >> 16 & 0x8000u;
+      bits = sign | (magnitude < 0x38800000u ? 0 : std::isinf(value) ? 0x7C00 : (magnitude - 0x38000000u) >> 13);
+    }
+    all.push_back(bits);
+  }
+  return all;
+}
+
+TEST(ByHand, SoftmaxOfHardScoresIsRight) {
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    // Off every vector's and tile's border, and on them.
+    for (const std::int64_t cols : {6, 31, 64, 67, 2048, 2081, 8191, 8192, 8257, 20001}) {
+      for (int kind = 0; kind < 7; ++kind) {
+        const Problem p{.dtype = dtype, .rows = 3, .cols = cols};
+        const auto bits = hard_scores(dtype, kind, p.rows, cols);
+        const std::vector<std::uint16_t> halves(bits.begin(), bits.end());
+        const void* const x = dtype == DType::fp32 ? static_cast<const void*>(bits.data()) : halves.data();
+        for (const char* name : kSoftmaxes) {
+          const Kernel& kernel = *find_kernel(name);
+          const std::size_t bytes = kernel.workspace_bytes == nullptr ? 0 : kernel.workspace_bytes(p, Device::cpu());
+          std::vector<float> workspace(bytes / sizeof(float)), out(static_cast<std::size_t>(p.rows * cols), NAN);
+          run(kernel, p, {{x}, {out.data()}, workspace.data()}, StreamView{Device::cpu()});
+          EXPECT_EQ(check(kernel, p, {{x, dtype}}, {{out.data(), dtype}}, 1e6).failure, "")
+              << name << " " << describe(kernel, p) << " kind " << kind;
+        }
+      }
+    }
+  }
+}
+
+TEST(ByHand, SoftmaxOfOneNaNIsNaNInItsRowAlone) {
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    const std::uint16_t infinity = dtype == DType::bf16 ? 0x7F80 : 0x7C00, one = dtype == DType::bf16 ? 0x3F80 : 0x3C00;
+    for (const std::int64_t cols : {3, 67, 8300}) {
+      const Problem p{.dtype = dtype, .rows = 3, .cols = cols};
+      for (const int sign : {0, 0x8000}) {  // of the NaN, and of the scores beside it
+        for (const int others : {0, 0x8000}) {
+          for (const std::int64_t place : {std::int64_t{0}, cols / 2, cols - 1}) {
+            std::vector<std::uint16_t> x(static_cast<std::size_t>(3 * cols), static_cast<std::uint16_t>(one | others));
+            x[static_cast<std::size_t>(cols + place)] = static_cast<std::uint16_t>(infinity | 1 | sign);
+            for (const char* name : kSoftmaxes) {
+              const std::vector<std::uint16_t> y = bits_of(name, p, x);
+              for (std::int64_t i = 0; i < 3 * cols; ++i) {
+                ASSERT_EQ((y[static_cast<std::size_t>(i)] & 0x7FFF) > infinity, i / cols == 1)
+                    << name << " " << describe(*find_kernel(name), p) << " " << place << " " << i;
+              }
+            }
+          }
         }
       }
     }

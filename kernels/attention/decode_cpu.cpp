@@ -20,6 +20,7 @@ using decode_detail::Bf16Products;
 using decode_detail::Element;
 using decode_detail::kBf16Step;
 using decode_detail::Kernels;
+using decode_detail::kLeastBf16Rows;
 using decode_detail::kMostBf16Rows;
 using decode_detail::kMostRows;
 using decode_detail::kRowPadding;
@@ -88,8 +89,9 @@ std::int64_t rows_of(const DecodeProblem& problem, const KvView& view) {
 
 /// Whether the products are of bf16 rows as they lie.
 bool multiplies_bf16(const DecodeProblem& problem, const KvView& view) {
+  const std::int64_t rows = rows_of(problem, view);
   return problem.dtype == DType::bf16 && view.dtype == DType::bf16 && view.head_dim % kBf16Step == 0 &&
-         rows_of(problem, view) <= kMostBf16Rows && bf16_products() != nullptr;
+         rows >= kLeastBf16Rows && rows <= kMostBf16Rows && bf16_products() != nullptr;
 }
 
 /// Whether a stream may walk several heads. Pages hold a head's rows apart: head by head they were read at a third of

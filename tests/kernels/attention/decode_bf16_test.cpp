@@ -88,12 +88,12 @@ bool machine_has_products() {
 }
 
 TEST(DecodeBf16, ThePlanSaysWhereProductsOfBf16AreTaken) {
-  for (const Case& c : {Case{2, 1, 1, 64, 9}, Case{1, 8, 1, 128, 9}, Case{1, 2, 4, 256, 9}, Case{1, 1, 1, 32, 9}}) {
+  for (const Case& c : {Case{2, 2, 1, 64, 9}, Case{1, 8, 1, 128, 9}, Case{1, 2, 4, 256, 9}, Case{1, 1, 2, 32, 9}}) {
     const DecodePlan plan = Sequence(c).plan();
     EXPECT_EQ(plan.bf16_products, machine_has_products()) << c;
     EXPECT_EQ(plan.kernel.ends_with("_avx512_bf16"), machine_has_products()) << plan.kernel;
   }
-  for (const Case& c : {Case{1, 9, 1, 64, 9}, Case{1, 4, 1, 80, 9}, Case{1, 4, 1, 17, 9}}) {
+  for (const Case& c : {Case{2, 1, 1, 64, 9}, Case{1, 9, 1, 64, 9}, Case{1, 4, 1, 80, 9}, Case{1, 4, 1, 17, 9}}) {
     const DecodePlan plan = Sequence(c).plan();
     EXPECT_FALSE(plan.bf16_products) << c;
     EXPECT_FALSE(plan.kernel.ends_with("_bf16")) << plan.kernel;

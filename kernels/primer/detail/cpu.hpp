@@ -88,6 +88,12 @@ WM_INLINE UintVec round_result(Vec v) {
 #endif
 }
 
+/// Every second number, and those between, as bf16. What lies halfway between two of them, to one in 2^16 numbers that
+/// are themselves off by more, goes away from zero: to even would be four instructions more.
+WM_INLINE UintVec join_pairs(Vec even, Vec odd) {
+  return ((bit_cast_vec<UintVec>(odd) + 0x8000u) & 0xFFFF0000u) | ((bit_cast_vec<UintVec>(even) + 0x8000u) >> 16);
+}
+
 /// The bits of a vector of fp32 or of two of 16 bits. They are put together in registers: two halves stored and the
 /// whole loaded again would wait for the stores.
 WM_INLINE UintVec streamed_bits(const Vec (&v)[1], float) {
@@ -183,8 +189,7 @@ WM_INLINE void write_rows(T* y, std::int64_t rows, std::int64_t stride, std::int
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
           if (r >= rows) break;
-          const UintVec bits = (round_result(odd[r]) & 0xFFFF0000u) | (round_result(even[r]) >> 16);
-          store_bits(y + r * stride + i, bits, past_cache);
+          store_bits(y + r * stride + i, join_pairs(even[r], odd[r]), past_cache);
         }
         continue;
       }

@@ -43,9 +43,16 @@ class Convolution {
 #pragma GCC unroll 6
       for (int line = 0; line < kMost; ++line) {
         const T* const x = x_ + i + line * p_.cols;
-        const Vec here = load(x), behind = load(x + kWidth);
-        const Vec next = __builtin_shuffle(here, behind, lane_index() + 1);
-        const Vec second = __builtin_shuffle(here, behind, lane_index() + 2);
+        const Vec here = load(x);
+        Vec next, second;
+        if constexpr (std::is_same_v<T, Fp16>) {  // loads convert; shuffles would take the multipliers' place
+          next = load(x + 1);
+          second = load(x + 2);
+        } else {
+          const Vec behind = load(x + kWidth);
+          next = __builtin_shuffle(here, behind, lane_index() + 1);
+          second = __builtin_shuffle(here, behind, lane_index() + 2);
+        }
 #pragma GCC unroll 4
         for (int r = 0; r < kRowsAtOnce; ++r) {
           if (line < r || line > r + 2) continue;

@@ -79,9 +79,7 @@ WM_INLINE void write_terms(const float* terms, T* y, std::int64_t n, float facto
   if constexpr (std::is_same_v<T, Bf16>) {
     const bool past = past_cache && unaligned(y) == 0;
     for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
-      const UintVec even = bit_cast_vec<UintVec>(load(terms + i) * factor) + 0x8000u;
-      const UintVec odd = bit_cast_vec<UintVec>(load(terms + i + kWidth) * factor) + 0x8000u;
-      store_bits(y + i, (odd & 0xFFFF0000u) | (even >> 16), past);
+      store_bits(y + i, join_pairs(load(terms + i) * factor, load(terms + i + kWidth) * factor), past);
     }
   }
   write_row(y + i, n - i, past_cache, [&](std::int64_t at, std::int64_t count) WM_INLINE_LAMBDA {

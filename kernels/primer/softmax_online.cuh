@@ -46,9 +46,10 @@ void run(const Problem& p, const Arguments& a) {
         float most = kLeast, sum = 0.0f;
         for (std::int64_t first = 0; first < p.cols; first += kTile) {
           const std::int64_t n = p.cols - first < kTile ? p.cols - first : kTile;
-          const float before = most, of_tile = max_row(x + first, n);
-          most = of_tile > most ? of_tile : most;
-          sum = sum * shrunk(before, most) + reduce_add(raise(x + first, terms, n, most, next + first));
+          const Range range = range_of_row(x + first, n);
+          const float before = most;
+          most = range.most > most ? range.most : most;
+          sum = sum * shrunk(before, most) + reduce_add(raise(x + first, terms, n, most, range.least, next + first));
         }
         const float inverse = 1.0f / sum;
         write_row(y, last, past_cache, [&](std::int64_t at, std::int64_t count) WM_INLINE_LAMBDA {

@@ -39,8 +39,8 @@ void run(const Problem& p, const Arguments& a) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
         const T* const next = x + (row + 1 < end ? p.cols : 0);  // asked for as this row is worked on
-        const float most = max_row(x, p.cols);
-        const float sum = reduce_add(raise(x, terms, p.cols, most, next));
+        const Range range = range_of_row(x, p.cols);
+        const float sum = reduce_add(raise(x, terms, p.cols, range.most, range.least, next));
         write_terms(terms, a.output<T>(0) + row * p.cols, p.cols, 1.0f / sum, past_cache);
       }
     });

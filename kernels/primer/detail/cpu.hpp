@@ -265,45 +265,59 @@ WM_INLINE float sum_row(std::int64_t n, F&& f) {
   return reduce_add((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-/// The largest of x[0, n), 16 bits, compared as integers, whose order is theirs but for two negative ones, which is the
-/// other way round.
+/// Of a row's numbers the largest, and one that none is below.
+struct Range {
+  float most, least;
+};
+
+/// The range of x[0, n), 16 bits, compared as integers, whose order is theirs but for two negative ones, which is the
+/// other way round. Both are NaN where there is a NaN that is not negative, `least` where there is one that is.
 template <class T>
-WM_INLINE float max_row_16bit(const T* x, std::int64_t n) {
-  using Halves = std::int16_t __attribute__((vector_size(kWidth * 4)));
+WM_INLINE Range range_of_row_16bit(const T* x, std::int64_t n) {
+  using Signed = std::int16_t __attribute__((vector_size(kWidth * 4)));
+  using Unsigned = std::uint16_t __attribute__((vector_size(kWidth * 4)));
   constexpr std::int64_t kHalves = 2 * kWidth;
-  const auto largest = [&](std::int16_t turned) WM_INLINE_LAMBDA {  // of the numbers with the bits `turned` changed
-    Halves most[4];
-    for (Halves& m : most) m = Halves{} - 0x7FFF - 1;
-    std::int64_t i = 0;
-    const auto take = [&](Halves& to) WM_INLINE_LAMBDA {
-      Halves bits;
-      __builtin_memcpy(&bits, x + i, sizeof(bits));
-      bits ^= turned;
-      to = bits > to ? bits : to;
-      i += kHalves;
-    };
-    while (i + 4 * kHalves <= n) {
-      for (Halves& m : most) take(m);
-    }
-    while (i + kHalves <= n) take(most[0]);
-    for (int u = 1; u < 4; ++u) most[0] = most[u] > most[0] ? most[u] : most[0];
-    std::int16_t all = -0x8000;
-    for (int lane = 0; lane < kHalves; ++lane) all = most[0][lane] > all ? most[0][lane] : all;
-    for (; i < n; ++i) {
-      const auto bits = static_cast<std::int16_t>(x[i].bits ^ turned);
-      all = bits > all ? bits : all;
-    }
-    return all;
+  Signed most[2] = {Signed{} - 0x7FFF - 1, Signed{} - 0x7FFF - 1};
+  Unsigned lowest[2] = {};  // the negative ones are the largest, -infinity and NaN before all
+  std::int64_t i = 0;
+  const auto take = [&](int u) WM_INLINE_LAMBDA {
+    Signed bits;
+    __builtin_memcpy(&bits, x + i, sizeof(bits));
+    const Unsigned without_sign = bit_cast_vec<Unsigned>(bits);
+    most[u] = bits > most[u] ? bits : most[u];
+    lowest[u] = without_sign > lowest[u] ? without_sign : lowest[u];
+    i += kHalves;
   };
-  const std::int16_t most = largest(0);
-  if (most >= 0) return to_float(T{static_cast<std::uint16_t>(most)});
-  return to_float(T{static_cast<std::uint16_t>(largest(0x7FFF) ^ 0x7FFF)});  // all are negative
+  while (i + 2 * kHalves <= n) {
+    take(0);
+    take(1);
+  }
+  if (i + kHalves <= n) take(0);
+  most[0] = most[1] > most[0] ? most[1] : most[0];
+  lowest[0] = lowest[1] > lowest[0] ? lowest[1] : lowest[0];
+  int top = -0x8000, bottom = 0;
+  for (int lane = 0; lane < kHalves; ++lane) {
+    top = most[0][lane] > top ? most[0][lane] : top;
+    bottom = lowest[0][lane] > bottom ? lowest[0][lane] : bottom;
+  }
+  for (; i < n; ++i) {
+    const int bits = static_cast<std::int16_t>(x[i].bits);
+    top = bits > top ? bits : top;
+    bottom = x[i].bits > bottom ? x[i].bits : bottom;
+  }
+  if (top < 0) {  // all are negative
+    top = 0xFFFF;
+    for (i = 0; i < n; ++i) top = x[i].bits < top ? x[i].bits : top;
+  }
+  const auto value = [](int bits) WM_INLINE_LAMBDA { return to_float(T{static_cast<std::uint16_t>(bits)}); };
+  const float largest = value(top);
+  return {largest, largest == largest ? value(bottom < 0x8000 ? 0 : bottom) : largest};
 }
 
-/// The largest of x[0, n), four at a time.
+/// The range of x[0, n); of fp32 the largest alone.
 template <class T>
-WM_INLINE float max_row(const T* x, std::int64_t n) {
-  if constexpr (sizeof(T) == 2) return max_row_16bit(x, n);
+WM_INLINE Range range_of_row(const T* x, std::int64_t n) {
+  if constexpr (sizeof(T) == 2) return range_of_row_16bit(x, n);
   Vec most[4];
   for (Vec& m : most) m = broadcast(to_float(x[0]));
   std::int64_t i = 0;
@@ -313,7 +327,7 @@ WM_INLINE float max_row(const T* x, std::int64_t n) {
   for (; i + kWidth <= n; i += kWidth) most[0] = max(most[0], load(x + i));
   float largest = reduce_max(max(max(most[0], most[1]), max(most[2], most[3])));
   for (; i < n; ++i) largest = to_float(x[i]) > largest ? to_float(x[i]) : largest;
-  return largest;
+  return {largest, -__builtin_inff()};
 }
 
 }  // namespace WM_ISA

@@ -218,7 +218,7 @@ TEST(ByHand, SoftmaxFindsTheMaximumOfNegativeHalves) {
 
 /// Scores that softmaxes find hard, as bits of `dtype`: kind 0 lies around 0, 1 around -1e4, 2 has 1e4 of either sign,
 /// 3 rises throughout by what makes each the new maximum, 4 is masked but for a few, 5 as large as they may be, 6
-/// alike.
+/// alike, 7 so far apart that the least become nearly nothing, 8 lies around 6e4.
 std::vector<std::uint32_t> hard_scores(DType dtype, int kind, std::int64_t rows, std::int64_t cols) {
   std::vector<std::uint32_t> all;
   std::uint32_t state = 12345;
@@ -232,7 +232,9 @@ std::vector<std::uint32_t> hard_scores(DType dtype, int kind, std::int64_t rows,
                             static_cast<float>(i % cols) * 0.75f - 300.0f,
                             i % cols % 37 == 5 ? spread : -std::numeric_limits<float>::infinity(),
                             spread < 2 ? -largest : largest,
-                            -7.5f};
+                            -7.5f,
+                            9.99f * spread,
+                            6e4f + 8 * spread};
     const float value = values[kind];
     std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
     if (dtype == DType::bf16) bits >>= 16;
@@ -249,7 +251,7 @@ TEST(ByHand, SoftmaxOfHardScoresIsRight) {
   for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
     // Off every vector's and tile's border, and on them.
     for (const std::int64_t cols : {6, 31, 64, 67, 2048, 2081, 8191, 8192, 8257, 20001}) {
-      for (int kind = 0; kind < 7; ++kind) {
+      for (int kind = 0; kind < 9; ++kind) {
         const Problem p{.dtype = dtype, .rows = 3, .cols = cols};
         const auto bits = hard_scores(dtype, kind, p.rows, cols);
         const std::vector<std::uint16_t> halves(bits.begin(), bits.end());

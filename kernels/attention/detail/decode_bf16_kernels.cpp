@@ -39,20 +39,23 @@ template <int MR, int NV>
 [[gnu::noinline]] void score(const Bf16Rows& k, const Half* q, Index rows, float* scores, Index score_stride,
                              Ahead ahead) {
   constexpr int kKeys = kWidth / MR;
-  const Index vectors = NV == 0 ? k.vectors : NV;
+  // Copies: what is stored below could be k as far as the compiler knows.
+  const Half* const keys = k.first;
+  const Index stride = k.stride, count = k.count, vectors = NV == 0 ? k.vectors : NV;
+  const Index row_bytes = stride * 2, asked_bytes = vectors * kVectorBytes;
   const Half* queries[MR];
 #pragma GCC unroll 4
   for (int r = 0; r < MR; ++r) queries[r] = q + min_of(r, rows - 1) * vectors * kStep;
-  for (Index key = 0; key < k.count; key += kKeys) {
+  for (Index key = 0; key < count; key += kKeys) {
     const char* asked = nullptr;
     Vec sums[kWidth];
 #pragma GCC unroll 16
     for (int i = 0; i < kKeys; ++i) {
       if (ahead.rows != 0) {
-        if (i % kAskRows == 0) asked = rows_ahead(ahead, k.first, k.stride, k.count, key + i);
-        ask_for(asked + i % kAskRows * k.stride * 2, vectors * kVectorBytes);
+        if (i % kAskRows == 0) asked = rows_ahead(ahead, keys, stride, count, key + i);
+        ask_for(asked + i % kAskRows * row_bytes, asked_bytes);
       }
-      const Half* const row = k.first + min_of(key + i, k.count - 1) * k.stride;
+      const Half* const row = keys + min_of(key + i, count - 1) * stride;
 #pragma GCC unroll 4
       for (int r = 0; r < MR; ++r) {
         Vec sum{};
@@ -90,11 +93,9 @@ WM_INLINE void narrow_row(float* p, Index count) {
 /// What stands in for the row after a last odd key.
 alignas(64) constexpr Half kNoRow[kValueVectors * kStep] = {};
 
-/// Keys [first, last) of a run of values, and which rows are asked for with each kAskRows of them: `ask_rows` from
-/// ask_first on.
+/// Keys of a run of values.
 struct Chunk {
   Index first, last;
-  Index ask_first, ask_rows;
 };
 
 /// o[r] = scale[r] * o[r] + sum over a chunk's keys of p[r][key] v[key], for MR query rows and NV vectors of V from
@@ -102,6 +103,7 @@ struct Chunk {
 template <int MR, int NV>
 [[gnu::noinline]] void add_values(const Bf16Rows& rows, const Half* v, const Chunk& chunk, const float* p,
                                   Index p_stride, float* o, Index o_stride, const float* scale, Ahead ahead) {
+  const Index stride = rows.stride, row_bytes = stride * 2;
   Vec acc[MR][2 * NV];
 #pragma GCC unroll 2
   for (int r = 0; r < MR; ++r) {
@@ -130,20 +132,24 @@ template <int MR, int NV>
       }
     }
   };
-  const Half* row = v + chunk.first * rows.stride;
-  Index key = chunk.first, ask = chunk.ask_first;
+  const auto add_two = [&](Index key) WM_INLINE_LAMBDA {
+    const Half* const row = v + key * stride;
+    add_pair(key, row, row + stride);
+  };
+  Index key = chunk.first;
   for (; key + kAskRows <= chunk.last; key += kAskRows) {
-    const char* const asked = rows_ahead(ahead, v, rows.stride, rows.count, ask);
-    ask += chunk.ask_rows;
+    const char* const asked = rows_ahead(ahead, v, stride, rows.count, key);
 #pragma GCC unroll 4
-    for (Index i = 0; i < kAskRows; ++i) {
-      if (ahead.rows != 0 && i < chunk.ask_rows) ask_for(asked + i * rows.stride * 2, NV * kVectorBytes);
-      if (i % 2 == 0) add_pair(key + i, row + i * rows.stride, row + (i + 1) * rows.stride);
+    for (Index i = 0; i < kAskRows; i += 2) {
+      if (ahead.rows != 0) {
+        ask_for(asked + i * row_bytes, NV * kVectorBytes);
+        ask_for(asked + (i + 1) * row_bytes, NV * kVectorBytes);
+      }
+      add_two(key + i);
     }
-    row += kAskRows * rows.stride;
   }
-  for (; key + 2 <= chunk.last; key += 2, row += 2 * rows.stride) add_pair(key, row, row + rows.stride);
-  if (key < chunk.last) add_pair(key, row, kNoRow);
+  for (; key + 2 <= chunk.last; key += 2) add_two(key);
+  if (key < chunk.last) add_pair(key, v + key * stride, kNoRow);
 #pragma GCC unroll 2
   for (int r = 0; r < MR; ++r) {
     const Vec factor = broadcast(chunk.first == 0 ? scale[r] : 1.0f);
@@ -196,7 +202,7 @@ void decode_bf16_values(const Bf16Rows& v, float* p, Index p_stride, Index rows,
                         const float* scale) {
   for (Index r = 0; r < rows; ++r) narrow_row(p + r * p_stride, v.count);
   for (Index first = 0; first < v.count; first += kChunk) {
-    Chunk chunk = {first, min_of(first + kChunk, v.count), first, kAskRows};
+    const Chunk chunk = {first, min_of(first + kChunk, v.count)};
     Ahead ahead = v.ahead;
     for (Index r = 0; r < rows; r += 2) {
       const auto add = rows - r >= 2 ? add_chunk<2> : add_chunk<1>;

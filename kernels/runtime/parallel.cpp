@@ -74,8 +74,10 @@ class Region {
   void* context_;
   std::mutex mutex_;
   std::exception_ptr error_;
-  [[maybe_unused]] char fork_ = 0;
-  [[maybe_unused]] char join_ = 0;
+#ifdef WARPMETER_TSAN
+  char fork_ = 0;
+  char join_ = 0;
+#endif
 };
 
 /// The region's outlined function reads the caller's stack before work() tells ThreadSanitizer of the fork: it is not

@@ -46,7 +46,7 @@ struct RopeEpilogue {
           within += 8;
           if (within >= head_dim) within -= head_dim;
         }
-        sm90::transpose_quad(piece);
+        ptx::transpose_quad(piece, quad_thread);
         const int column = first_column + (group + quad_thread) * 8;
         if (row < rows && column < 3 * width) {
           *reinterpret_cast<uint4*>(out + column) = make_uint4(piece[0], piece[1], piece[2], piece[3]);

@@ -43,7 +43,7 @@ struct SwigluEpilogue {
         const int column = column_tile * part_columns + (group + quad_thread) * 8;
         const bool inside = row < rows && column < width;
         const auto put = [&](void* matrix, std::uint32_t(&piece)[4], std::int64_t stride, std::int64_t offset) {
-          sm90::transpose_quad(piece);
+          ptx::transpose_quad(piece, quad_thread);
           if (!inside) return;
           *reinterpret_cast<uint4*>(static_cast<T*>(matrix) + row * stride + offset + column) =
               make_uint4(piece[0], piece[1], piece[2], piece[3]);

@@ -11,6 +11,7 @@
 #include "kernels/layers/cuda/vectors.cuh"
 #include "kernels/ptx/math.cuh"
 #include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/quad.cuh"
 #include "kernels/ptx/shared_address.cuh"
 #include "kernels/ptx/tensor_map.hpp"
 #include "kernels/ptx/tma.cuh"
@@ -181,24 +182,6 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Pa
     multiply_tiles<T, C>(params, epilogue, shared, warpgroup - 1);
   }
 #endif
-}
-
-/// Four registers of four neighbouring threads, transposed: afterwards thread t holds register t of threads 0 to 3.
-__device__ __forceinline__ void transpose_quad(std::uint32_t (&x)[4]) {
-  const int t = static_cast<int>(threadIdx.x) % 4;
-  const bool odd = t % 2 != 0, high = t >= 2;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? x[i] : x[i + 1], 1);
-    x[i] = odd ? got : x[i];
-    x[i + 1] = odd ? x[i + 1] : got;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, high ? x[i] : x[i + 2], 2);
-    x[i] = high ? got : x[i];
-    x[i + 2] = high ? x[i + 2] : got;
-  }
 }
 
 /// This thread's row of its warpgroup's 64, of its first (0) or second half.

@@ -4,9 +4,10 @@
 
 #include <cuda.h>
 
-#include "kernels/attention/cuda/flash_sm90/store_rows.cuh"
 #include "kernels/primer/cuda/toolbox.cuh"
+#include "kernels/ptx/math.cuh"
 #include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/quad.cuh"
 #include "kernels/ptx/shared_address.cuh"
 #include "kernels/ptx/tensor_map.hpp"
 #include "kernels/ptx/tma.cuh"
@@ -108,7 +109,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const TilePlace
       for (int i = 0; i < 4; ++i) {
         piece[i] = ptx::pack2<T>(d[4 * (group + i) + 2 * half], d[4 * (group + i) + 2 * half + 1]);
       }
-      attention::flash_sm90::transpose_quad(piece, quad_thread);
+      ptx::transpose_quad(piece, quad_thread);
       const int col = place.col + (group + quad_thread) * 8;
       if (row < params.rows && col < params.cols) {
         *reinterpret_cast<uint4*>(out + col) = make_uint4(piece[0], piece[1], piece[2], piece[3]);

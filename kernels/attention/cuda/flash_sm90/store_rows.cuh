@@ -6,27 +6,10 @@
 #include "kernels/attention/cuda/flash_sm90/softmax.cuh"
 #include "kernels/ptx/ldmatrix.cuh"
 #include "kernels/ptx/math.cuh"
+#include "kernels/ptx/quad.cuh"
 #include "kernels/ptx/tma.cuh"
 
 namespace warpmeter::attention::flash_sm90 {
-
-/// Four registers of four neighbouring threads, transposed: afterwards thread t holds register t of threads 0 to 3.
-__device__ __forceinline__ void transpose_quad(std::uint32_t (&x)[4], int t) {
-  // Two exchanges of halves, as in a 4 x 4 transposition by 2 x 2 blocks.
-  const bool odd = t % 2 != 0, high = t >= 2;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? x[i] : x[i + 1], 1);
-    x[i] = odd ? got : x[i];
-    x[i + 1] = odd ? x[i + 1] : got;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, high ? x[i] : x[i + 2], 2);
-    x[i] = high ? got : x[i];
-    x[i + 2] = high ? x[i + 2] : got;
-  }
-}
 
 /// What a warpgroup's rows are: 64 of one head.
 struct RowsOfHead {
@@ -87,7 +70,7 @@ __device__ __forceinline__ void store_output(const ForwardParams& params, const 
         const int j = group + i < kColumnGroups ? group + i : group;
         piece[i] = ptx::pack2<T>(o[4 * j + 2 * r] * inverse[r], o[4 * j + 2 * r + 1] * inverse[r]);
       }
-      transpose_quad(piece, quad_thread);
+      ptx::transpose_quad(piece, quad_thread);
       const int column = (group + quad_thread) * 8;
       if (is_row(params, row) && column < params.head_dim) {
         *reinterpret_cast<uint4*>(out + column) = make_uint4(piece[0], piece[1], piece[2], piece[3]);

@@ -7,11 +7,11 @@
 #include <cuda_runtime.h>
 
 #include "kernels/attention/cuda/flash_sm80/check_cuda.hpp"
-#include "kernels/attention/cuda/flash_sm90/store_rows.cuh"
 #include "kernels/attention/dev/gemm_sm90_bench/cluster.cuh"
 #include "kernels/attention/dev/gemm_sm90_bench/gemm.hpp"
 #include "kernels/ptx/math.cuh"
 #include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/quad.cuh"
 #include "kernels/ptx/shared_address.cuh"
 #include "kernels/ptx/tensor_map.hpp"
 #include "kernels/ptx/tma.cuh"
@@ -149,7 +149,7 @@ __device__ __forceinline__ void store_tile(const Params& params, int first_row, 
         const int j = 4 * (group + i) + 2 * r;
         piece[i] = ptx::pack2<__nv_bfloat16>(d[j], d[j + 1]);
       }
-      flash_sm90::transpose_quad(piece, quad_thread);
+      ptx::transpose_quad(piece, quad_thread);
       const int column = first_column + (group + quad_thread) * 8;
       if (row < params.m && column < params.n) {
         *reinterpret_cast<uint4*>(out + column) = make_uint4(piece[0], piece[1], piece[2], piece[3]);

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/ptx/mma_int8.cuh"
 #include "kernels/primer/cuda/int4_weights.cuh"
+#include "kernels/ptx/mma_int8.cuh"
 
 /// Packed int4 weights times a vector in integers, exactly: how y is written, and what a warp does with 16 rows.
 ///

@@ -1,10 +1,10 @@
 #pragma once
 
+#include "kernels/primer/cuda/int4_digits.cuh"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/bulk_copy.cuh"
 #include "kernels/ptx/mbarrier.cuh"
 #include "kernels/ptx/shared_address.cuh"
-#include "kernels/primer/cuda/int4_digits.cuh"
 
 /// int4_matmul with one column on Hopper: z = a y, bound by reading the weights.
 ///

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/ptx/mma.cuh"
 #include "kernels/primer/cuda/toolbox.cuh"
+#include "kernels/ptx/mma.cuh"
 
 /// int4_matmul's packed weights on their way into tensor cores.
 namespace warpmeter::primer::int4 {

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "kernels/primer/cuda/toolbox.cuh"
 #include "kernels/ptx/ldmatrix.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/shared_address.cuh"
-#include "kernels/primer/cuda/toolbox.cuh"
 
 /// Matrix products of any size and on any device: the tile that batched_matmul and int4_matmul fall back on. Operands
 /// come element by element from functions, so an operand may be stored in any way.

@@ -8,8 +8,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "kernels/ptx/math.cuh"
 #include "kernels/primer/kernel.hpp"
+#include "kernels/ptx/math.cuh"
 #include "kernels/runtime/cuda_check.hpp"
 
 /// What the CUDA parts of the kernels share: 16 bytes at a time between memory and floats, sums and maxima of a block,

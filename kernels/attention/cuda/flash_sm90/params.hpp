@@ -21,8 +21,8 @@ struct ForwardArguments {
   Shape shape;
   /// What the copy engine reads: rows on 16 bytes, strides above 0; q's batch stride also 0, the same queries for all.
   ConstTensorView q, k, v;
-  TensorView o;             ///< rows on 16 bytes
-  float* lse = nullptr;     ///< (batch, num_heads, seq_len)
+  TensorView o;          ///< rows on 16 bytes
+  float* lse = nullptr;  ///< (batch, num_heads, seq_len)
   WorkCounter* work_counter = nullptr;
   int multiprocessors = 0;
 };

@@ -98,15 +98,14 @@ class FusedBlock final : public Block {
     layers::SwigluLinear gated{.rows = rows, .in = width, .width = inner, .dtype = type};
     const bool gates = may_fuse && executor.fuses(gated);
     Array gate_up, hidden;
-    if (!gates || all) gate_up = array({"gate, up", "FFN_W13_MATMUL"}, rows * 2 * inner);
     if (gates) {
-      if (!only_for_backward) hidden = array({"hidden", "FFN_W13_SWIGLU_MATMUL"}, rows * inner);
+      hidden = array({"hidden", "FFN_W13_SWIGLU_MATMUL"}, rows * inner);
       gated.x = second.normed.data();
       gated.weights = c.weight(places.w1);
-      gated.gate_up = gate_up.data();
       gated.out = hidden.data();
       executor.fused_matmul("FFN_W13_SWIGLU_MATMUL", layers::swiglu_linear, gated);
     } else {
+      gate_up = array({"gate, up", "FFN_W13_MATMUL"}, rows * 2 * inner);
       executor.matmul("FFN_W13_MATMUL", linear_forward(rows, width, 2 * inner, compute, type), second.normed.data(),
                       c.weight(places.w1), gate_up.data());
     }

@@ -70,6 +70,19 @@ __global__ void copy_queries_kernel(QueryCopies q, int block_rows) {
   }
 }
 
+/// The largest LSE of a row's parts, which lie `stride` apart; whether any has seen keys. A part that is NaN has.
+__device__ __forceinline__ bool largest_lse(const NormalizedParts& p, std::int64_t stride, std::int64_t row,
+                                            float& top) {
+  top = cuda_decode::kMinusInfinity;
+  bool seen = false;
+  for (std::int64_t i = 0; i < p.parts; ++i) {
+    const float lse = p.lse[i * stride + row];
+    top = fmaxf(top, lse);
+    seen = seen || lse != cuda_decode::kMinusInfinity;
+  }
+  return seen;
+}
+
 __global__ void merge_normalized_kernel(NormalizedParts p, Element element, int block_rows) {
   const std::int64_t h = blockIdx.y;
   const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * block_rows + threadIdx.x / p.head_dim;
@@ -77,13 +90,8 @@ __global__ void merge_normalized_kernel(NormalizedParts p, Element element, int 
   if (threadIdx.x / p.head_dim >= block_rows || r >= p.rows) return;
   const std::int64_t stride = p.heads * p.rows;
   const std::int64_t row = h * p.rows + r;
-  float top = cuda_decode::kMinusInfinity;
-  bool seen = false;  // a part that is NaN has seen something
-  for (std::int64_t i = 0; i < p.parts; ++i) {
-    const float lse = p.lse[i * stride + row];
-    top = fmaxf(top, lse);
-    seen = seen || lse != cuda_decode::kMinusInfinity;
-  }
+  float top;
+  const bool seen = largest_lse(p, stride, row, top);
   float sum = 0, value = 0;
   if (seen) {
     for (std::int64_t i = 0; i < p.parts; ++i) {
@@ -108,13 +116,8 @@ __global__ void merge_normalized_wide_kernel(NormalizedParts p, int block_rows) 
   if (threadIdx.x / threads >= block_rows || r >= p.rows) return;
   const std::int64_t stride = p.heads * p.rows;
   const std::int64_t row = h * p.rows + r;
-  float top = cuda_decode::kMinusInfinity;
-  bool seen = false;  // a part that is NaN has seen something
-  for (std::int64_t i = 0; i < p.parts; ++i) {
-    const float lse = p.lse[i * stride + row];
-    top = fmaxf(top, lse);
-    seen = seen || lse != cuda_decode::kMinusInfinity;
-  }
+  float top;
+  const bool seen = largest_lse(p, stride, row, top);
   float sum = 0, values[kColumns] = {};
   if (seen) {
 #pragma unroll 4

@@ -80,6 +80,19 @@ class NcclWork final : public WorkState {
   std::shared_ptr<CUevent_st> event_;
 };
 
+/// For a buffer's deleter, out of which nothing may be thrown: a group that fails gives its memory back as it ends.
+template <class Function>
+void give_back(NcclGroup& group, const char* what, const Function& function) noexcept {
+  if (group.failed()) return;
+  try {
+    group.call(what, [&](ncclComm_t comm) {
+      function(comm);
+      return ncclSuccess;
+    });
+  } catch (const std::exception&) {  // the group's failure: its next call tells
+  }
+}
+
 constexpr std::size_t kSymmetricPartBytes = 16;
 
 class NcclCommunicator final : public Communicator {
@@ -196,10 +209,8 @@ CommunicatorBuffer NcclCommunicator::allocate(std::size_t bytes) {
                  [&](ncclComm_t comm) { return nccl_.comm_register(comm, data, wanted, &handle); });
     return {std::shared_ptr<void>(data,
                                   [group = group_, memory, handle](void*) {
-                                    if (group->failed()) return;
-                                    group->call("NCCL's registration of memory", [&](ncclComm_t comm) {
+                                    give_back(*group, "NCCL's registration of memory", [&](ncclComm_t comm) {
                                       (void)group->nccl().comm_deregister(comm, handle);
-                                      return ncclSuccess;
                                     });
                                   }),
             bytes};
@@ -212,10 +223,8 @@ CommunicatorBuffer NcclCommunicator::allocate(std::size_t bytes) {
     });
     return {std::shared_ptr<void>(data,
                                   [group = group_, memory, window](void*) {
-                                    if (group->failed()) return;
-                                    group->call("NCCL's window", [&](ncclComm_t comm) {
+                                    give_back(*group, "NCCL's window", [&](ncclComm_t comm) {
                                       (void)group->nccl().window_deregister(comm, window);
-                                      return ncclSuccess;
                                     });
                                   }),
             bytes};

@@ -113,6 +113,7 @@ void NcclGroup::close() {
     if (failure_ || comm_ == nullptr) return;
     call_since_ = Clock::now();
     call_what_ = "the group's end";
+    at_the_end_ = true;
   }
   (void)nccl_.comm_destroy(comm_);
   const std::lock_guard lock(mutex_);
@@ -160,7 +161,7 @@ std::optional<NcclGroup::Failure> NcclGroup::look() {
     }
   }
   const std::vector<int> ended = peers_->ended();
-  if (!ended.empty() && !busy.empty()) {
+  if (!ended.empty() && !busy.empty() && !at_the_end_) {
     if (!ended_since_) ended_since_ = now;
     if (now - *ended_since_ > kGrace) {
       return Failure{CollectiveFault::peer_died, ended,

@@ -71,6 +71,7 @@ class NcclGroup {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool closing_ = false;
+  bool at_the_end_ = false;  ///< in close(): others may have ended before this rank, as it should be
   std::optional<Clock::time_point> call_since_;
   std::string call_what_;
   std::deque<Running> running_;

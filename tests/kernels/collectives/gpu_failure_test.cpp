@@ -1,3 +1,4 @@
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <functional>
@@ -10,6 +11,9 @@
 #include <unistd.h>
 
 #include "tests/kernels/collectives/gpu_ranks.hpp"
+#if WARPMETER_NCCL
+#include "kernels/collectives/cuda/nccl_group.hpp"
+#endif
 
 namespace warpmeter::collectives {
 namespace {
@@ -114,6 +118,58 @@ std::string group_name(const testing::TestParamInfo<Make>& info) {
 INSTANTIATE_TEST_SUITE_P(Backends, GpuFailure, testing::Values(make_p2p_group, make_nccl_group), group_name);
 #else
 INSTANTIATE_TEST_SUITE_P(Backends, GpuFailure, testing::Values(make_p2p_group), group_name);
+#endif
+
+#if WARPMETER_NCCL
+/// A library whose group takes its time to end.
+std::atomic<bool> aborted{false};
+detail::NcclLibrary slow_to_end() {
+  detail::NcclLibrary library{};
+  library.get_error_string = [](ncclResult_t) { return "an error"; };
+  library.comm_init_rank_config = [](ncclComm_t* comm, int, ncclUniqueId, int, ncclConfig_t*) {
+    *comm = reinterpret_cast<ncclComm_t>(&aborted);
+    return ncclSuccess;
+  };
+  library.comm_get_async_error = [](ncclComm_t, ncclResult_t* state) {
+    *state = ncclSuccess;
+    return ncclSuccess;
+  };
+  library.comm_destroy = [](ncclComm_t) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    return ncclSuccess;
+  };
+  library.comm_abort = [](ncclComm_t) {
+    aborted = true;
+    return ncclSuccess;
+  };
+  return library;
+}
+
+// The others come to their ends earlier or later; nobody aborts what is being given back.
+TEST(NcclFailure, AtTheGroupsEndOthersMayHaveEnded) {
+  WM_NEED_GPUS(1);
+  const LaunchReport report = launch_on_gpus(1, [](const RankContext& context) {
+    const pid_t other = fork();
+    if (other == 0) {
+      for (;;) pause();
+    }
+    const detail::NcclLibrary library = slow_to_end();
+    detail::NcclGroup::Start start;
+    start.world_size = 2;
+    start.device = context.device;
+    const detail::Identity self = detail::own_identity();
+    start.identities = {self, {self.host, other}};
+    {
+      detail::NcclGroup group(library, start);
+      kill(other, SIGKILL);
+      waitpid(other, nullptr, 0);
+      group.close();
+      require(!group.failed(), "the end is a failure");
+    }
+    require(!aborted, "aborted while it was given back");
+  });
+  EXPECT_TRUE(report.ok()) << report.reason;
+}
 #endif
 
 TEST(P2pFailure, DifferentCallsAreAMismatch) {

@@ -28,10 +28,10 @@ class DeviceCta {
   static __device__ void pause() {}
 };
 
-template <class T, int kWorld>
+template <class T, int kWorld, bool kPlain>
 __global__ void __launch_bounds__(kMaxThreads) small_kernel(const __grid_constant__ P2pCall call) {
   DeviceCta cta;
-  run_small<T, kWorld>(call, cta);
+  run_small<T, kWorld, kPlain>(call, cta);
 }
 
 template <class T, int kWorld>
@@ -41,10 +41,23 @@ __global__ void __launch_bounds__(kMaxThreads) bulk_kernel(const __grid_constant
   run_bulk<T, kWorld>(call, cta, peers);
 }
 
+using Kernel = void (*)(P2pCall);
+
+/// Bytes that are not combined are no all_reduce.
+template <class T, int kWorld>
+Kernel small_kernel_of(bool plain) {
+  if constexpr (T::kBytes > 1) {
+    if (plain) return small_kernel<T, kWorld, true>;
+  }
+  return small_kernel<T, kWorld, false>;
+}
+
 template <class T>
 void launch_kernels(const P2pCall& call, const Launch& how) {
-  const auto kernel = how.small ? (call.world_size == 2 ? small_kernel<T, 2> : small_kernel<T, 0>)
-                                : (call.world_size == 2 ? bulk_kernel<T, 2> : bulk_kernel<T, 0>);
+  const bool two = call.world_size == 2;
+  const bool plain = is_plain(call, how.threads);
+  const Kernel kernel = how.small ? (two ? small_kernel_of<T, 2>(plain) : small_kernel_of<T, 0>(plain))
+                                  : (two ? bulk_kernel<T, 2> : bulk_kernel<T, 0>);
   kernel<<<static_cast<unsigned>(how.blocks), static_cast<unsigned>(how.threads), 0,
            static_cast<cudaStream_t>(how.stream.handle)>>>(call);
   check_launch();
@@ -53,8 +66,10 @@ void launch_kernels(const P2pCall& call, const Launch& how) {
 template <class T>
 void load_each() {
   cudaFuncAttributes attributes;
-  WM_CUDA_CHECK(cudaFuncGetAttributes(&attributes, small_kernel<T, 2>));
-  WM_CUDA_CHECK(cudaFuncGetAttributes(&attributes, small_kernel<T, 0>));
+  for (const bool plain : {false, true}) {
+    WM_CUDA_CHECK(cudaFuncGetAttributes(&attributes, small_kernel_of<T, 2>(plain)));
+    WM_CUDA_CHECK(cudaFuncGetAttributes(&attributes, small_kernel_of<T, 0>(plain)));
+  }
   WM_CUDA_CHECK(cudaFuncGetAttributes(&attributes, bulk_kernel<T, 2>));
   WM_CUDA_CHECK(cudaFuncGetAttributes(&attributes, bulk_kernel<T, 0>));
 }

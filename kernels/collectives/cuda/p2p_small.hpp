@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/collectives/cuda/p2p_block.hpp"
 #include "kernels/collectives/cuda/p2p_element.hpp"
 
@@ -18,9 +20,11 @@ WM_P2P_FN int bytes_of_packet(std::int64_t bytes, std::int64_t packet) {
   return left >= kPacketBytes ? kPacketBytes : left > 0 ? static_cast<int>(left) : 0;
 }
 
+/// kWhole: it is, and lies on eight bytes; `valid` is not looked at.
+template <bool kWhole = false>
 WM_P2P_FN void load_packet(std::uint32_t (&words)[2], const char* array, std::int64_t packet, int valid) {
   const char* p = array + packet * kPacketBytes;
-  if (valid == kPacketBytes && is_aligned(p, 8)) {
+  if (kWhole || (valid == kPacketBytes && is_aligned(p, 8))) {
     const std::uint64_t both = load_unit<std::uint64_t>(p);
     words[0] = static_cast<std::uint32_t>(both);
     words[1] = static_cast<std::uint32_t>(both >> 32);
@@ -29,9 +33,10 @@ WM_P2P_FN void load_packet(std::uint32_t (&words)[2], const char* array, std::in
   }
 }
 
+template <bool kWhole = false>
 WM_P2P_FN void store_packet(char* array, std::int64_t packet, const std::uint32_t (&words)[2], int valid) {
   char* p = array + packet * kPacketBytes;
-  if (valid == kPacketBytes && is_aligned(p, 8)) {
+  if (kWhole || (valid == kPacketBytes && is_aligned(p, 8))) {
     store_unit<std::uint64_t>(p, words[0] | static_cast<std::uint64_t>(words[1]) << 32);
   } else {
     store_any(p, words, valid);
@@ -76,26 +81,37 @@ WM_P2P_FN void clear_next_side(Block<Cta>& block, unsigned side) {
   fence_system();
 }
 
-/// kWorld: the number of ranks where known when compiled, else 0.
-template <class T, int kWorld, class Cta>
+/// An all_reduce of whole packets on eight bytes, at most one a thread: the usual small call. What ranks say to each
+/// other is the same, so one may be in it and another not.
+WM_P2P_FN bool is_plain(const P2pCall& call, int threads) {
+  return call.kind == CollectiveKind::all_reduce && call.bytes > 0 && call.bytes % kPacketBytes == 0 &&
+         call.block_packets <= threads && is_aligned(call.input, kPacketBytes) && is_aligned(call.output, kPacketBytes);
+}
+
+/// kWorld: the number of ranks where known when compiled, else 0. kPlain: is_plain(), with half the instructions ahead
+/// of the first packet.
+template <class T, int kWorld, bool kPlain, class Cta>
 WM_P2P_FN void run_small(const P2pCall& call, Cta& cta) {
+  using Index = std::conditional_t<kPlain, int, std::int64_t>;
   Block<Cta> block{call, cta};
   const int n = kWorld > 0 ? kWorld : call.world_size;
   const int rank = call.rank;
-  const CollectiveKind kind = call.kind;
-  const std::uint32_t before = block.state()->small_calls;
-  const std::int64_t total = call.bytes > 0 ? (call.bytes + kPacketBytes - 1) / kPacketBytes : 1;
-  const std::int64_t begin = cta.block() * call.block_packets;
-  const std::int64_t end = begin + call.block_packets < total ? begin + call.block_packets : total;
-  const std::int64_t first = begin + cta.thread();
+  const CollectiveKind kind = kPlain ? CollectiveKind::all_reduce : call.kind;
+  const auto total = static_cast<Index>(call.bytes > 0 ? (call.bytes + kPacketBytes - 1) / kPacketBytes : 1);
+  const auto block_packets = static_cast<Index>(call.block_packets);
+  const Index begin = cta.block() * block_packets;
+  const Index end = begin + block_packets < total ? begin + block_packets : total;
+  const Index first = begin + cta.thread();
   // One word for all that have nothing to say: that they are here.
   const bool silent = kind == CollectiveKind::barrier || (kind == CollectiveKind::broadcast && rank != call.root);
   const bool scatters = kind == CollectiveKind::reduce_scatter;
-  // The thread's first packet is on its way while the count is: mostly it is the only one.
+  // The thread's first packet is on its way while the count is: mostly it is the only one. In this order: nothing of
+  // the count is waited for before the packet is asked for.
   std::uint32_t first_words[2] = {0, 0};
   if (!silent && !scatters && first < end) {
-    load_packet(first_words, call.input, first, bytes_of_packet(call.bytes, first));
+    load_packet<kPlain>(first_words, call.input, first, bytes_of_packet(call.bytes, first));
   }
+  const std::uint32_t before = load_relaxed(&block.state()->small_calls);
 
   const std::uint32_t number = before + 1;
   const unsigned side = number & 1U;
@@ -103,7 +119,7 @@ WM_P2P_FN void run_small(const P2pCall& call, Cta& cta) {
   const bool clears = (number & call.clear_mask) < 2;  // one side, and the other in the call after
   if (clears) clear_next_side(block, side ^ 1U);
 
-  for (std::int64_t i = first; i < end; i += cta.threads()) {
+  for (Index i = first; i < end; i += static_cast<Index>(cta.threads())) {
     if (silent && i != begin) continue;
     const int valid = bytes_of_packet(call.bytes, i);
     std::uint32_t words[2] = {first_words[0], first_words[1]};
@@ -114,13 +130,14 @@ WM_P2P_FN void run_small(const P2pCall& call, Cta& cta) {
       if (scatters) load_packet(words, call.input + peer * call.bytes, i, valid);
       send_packet(block.packets(peer, side, rank) + (i - begin) * 16, words, flag);
     }
+    if (kPlain) break;
   }
 
-  for (std::int64_t i = first; i < end; i += cta.threads()) {
+  for (Index i = first; i < end; i += static_cast<Index>(cta.threads())) {
     const int valid = bytes_of_packet(call.bytes, i);
     std::uint32_t own[2] = {first_words[0], first_words[1]};
     const char* own_part = scatters ? call.input + rank * call.bytes : call.input;
-    if (!silent && (scatters || i != first)) load_packet(own, own_part, i, valid);
+    if (!silent && !kPlain && (scatters || i != first)) load_packet(own, own_part, i, valid);
     Accumulators<T, 2> total_of;
     WM_P2P_UNROLL
     for (int source = 0; source < n; ++source) {
@@ -143,8 +160,9 @@ WM_P2P_FN void run_small(const P2pCall& call, Cta& cta) {
     if constexpr (T::kBytes > 1) {
       std::uint32_t words[2];
       total_of.finish(call.op, n, words);
-      store_packet(call.output, i, words, valid);
+      store_packet<kPlain>(call.output, i, words, valid);
     }
+    if (kPlain) break;
   }
 
   if (clears) fence_system();

@@ -303,7 +303,13 @@ class World {
     HostCta cta(whole.thread(), whole.threads(), whole.block(), blocks, barrier);
     if (cta.block() < blocks) {
       if (s.protocol == Protocol::small) {
-        dispatch(s, [&](auto element) { run_small<decltype(element), 0>(call, cta); });
+        dispatch(s, [&](auto element) {
+          using Element = decltype(element);
+          if constexpr (Element::kBytes > 1) {
+            if (is_plain(call, cta.threads())) return run_small<Element, 0, true>(call, cta);
+          }
+          run_small<Element, 0, false>(call, cta);
+        });
       } else {
         Peers& peers = peers_[rank][cta.block()];
         dispatch(s, [&](auto element) {
@@ -432,6 +438,25 @@ TEST_P(P2pProtocol, CountersWrapAndStalePacketsAreCleared) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, P2pProtocol, testing::Values(2, 3));
+
+// Whole packets on eight bytes have a kernel of their own: a rank whose arrays lie otherwise is in the other one.
+TEST(P2pProtocolPlain, RanksNeedNotLieAlike) {
+  World world(2, 9);
+  const auto steps_of = [](int rank) {
+    std::vector<Step> steps;
+    for (int i = 0; i < 48; ++i) {
+      Step s;
+      s.op = static_cast<ReduceOp>(i % 4);
+      s.dtype = i % 3 == 0 ? DType::int32 : DType::fp32;
+      s.count = i % 5 == 0 ? 2 : 16;
+      s.in_place = i % 7 == 0;
+      s.shift = (i >> rank & 1) != 0 ? 4 : 0;
+      steps.push_back(s);
+    }
+    return steps;
+  };
+  EXPECT_EQ(world.run(steps_of), "");
+}
 
 // A large call's packets stay where small calls do not write. Once the flag's 20 bits have come round, they must not
 // pass for new ones.

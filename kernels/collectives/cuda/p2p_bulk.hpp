@@ -271,6 +271,76 @@ WM_P2P_FN Route direct_route(const P2pCall& call, const Peers& peers) {
   return route;
 }
 
+/// Whether a direct all_reduce of two ranks is reduce_pair()'s: sums of arrays on 16 bytes.
+WM_P2P_FN bool is_pair(const P2pCall& call, const Peers& peers) {
+  if (call.world_size != 2 || call.kind != CollectiveKind::all_reduce || pulls(call, peers)) return false;
+  const bool aligned = is_aligned(peers.input[0], 16) && is_aligned(peers.input[1], 16) &&
+                       is_aligned(peers.output[0], 16) && is_aligned(peers.output[1], 16);
+  return aligned && (call.op == ReduceOp::sum || call.op == ReduceOp::avg);
+}
+
+/// The arrays of reduce_pair(), from the rank's part on. Every thread's own, in registers.
+struct Pair {
+  const char *first, *second;
+  char *own, *other;
+};
+
+template <class T, int kUnroll, bool kWhole>
+WM_P2P_FN void reduce_pair_vectors(const Pair& pair, ReduceOp op, std::int64_t at, std::int64_t stride,
+                                   std::int64_t end) {
+  Words16 a[kUnroll], b[kUnroll];
+  WM_P2P_UNROLL
+  for (int u = 0; u < kUnroll; ++u) {
+    if (kWhole || at + u * stride < end) a[u] = load16(pair.first + at + u * stride);
+  }
+  WM_P2P_UNROLL
+  for (int u = 0; u < kUnroll; ++u) {
+    if (kWhole || at + u * stride < end) b[u] = load16(pair.second + at + u * stride);
+  }
+  WM_P2P_UNROLL
+  for (int u = 0; u < kUnroll; ++u) {
+    if (!kWhole && at + u * stride >= end) continue;
+    Accumulators<T, 4> total;
+    total.begin(a[u].w);
+    total.add(ReduceOp::sum, b[u].w);
+    total.finish(op, 2, a[u].w);
+    store16(pair.own + at + u * stride, a[u]);
+    store16(pair.other + at + u * stride, a[u]);
+  }
+}
+
+/// The whole grid's work on a rank's part where is_pair(). As move_route() would, with twice as much under way: eight
+/// blocks beside a computation keep the link as busy as sixteen did.
+template <class T, class Cta>
+WM_P2P_FN void reduce_pair(const P2pCall& call, const Peers& peers, const Cta& cta) {
+  constexpr int kUnroll = 8;
+  const std::int64_t each = part_bytes(call.bytes, 2);
+  const std::int64_t begin = call.rank * each < call.bytes ? call.rank * each : call.bytes;
+  const std::int64_t bytes = call.bytes - begin < each ? call.bytes - begin : each;
+  const Pair pair = {peers.input[0] + begin, peers.input[1] + begin, peers.output[call.rank] + begin,
+                     peers.output[1 - call.rank] + begin};
+  const std::int64_t stride = std::int64_t{cta.blocks()} * cta.threads() * 16;
+  const std::int64_t own = (std::int64_t{cta.block()} * cta.threads() + cta.thread()) * 16;
+  const std::int64_t end = bytes / 16 * 16;
+  for (std::int64_t at = 0; at < end; at += kUnroll * stride) {
+    if (at + kUnroll * stride <= end) {
+      reduce_pair_vectors<T, kUnroll, true>(pair, call.op, at + own, stride, end);
+    } else {
+      reduce_pair_vectors<T, kUnroll, false>(pair, call.op, at + own, stride, end);
+    }
+  }
+  if (own != 0 || end == bytes) return;
+  Words16 a = {}, b = {};
+  load_any(a.w, pair.first + end, static_cast<int>(bytes - end));
+  load_any(b.w, pair.second + end, static_cast<int>(bytes - end));
+  Accumulators<T, 4> total;
+  total.begin(a.w);
+  total.add(ReduceOp::sum, b.w);
+  total.finish(call.op, 2, a.w);
+  store_any(pair.own + end, a.w, static_cast<int>(bytes - end));
+  store_any(pair.other + end, a.w, static_cast<int>(bytes - end));
+}
+
 /// So many of a thread's vectors of a stage are under way at once.
 constexpr int kStageBatch = 4;
 
@@ -435,9 +505,14 @@ WM_P2P_FN void run_bulk(const P2pCall& call, Cta& cta, Peers& peers) {
   const std::uint32_t number = block.state()->bulk_calls + 1;
   if (!exchange(block, number, peers)) return;
   if (goes_directly(call, peers)) {
-    const Route route = direct_route<kWorld>(call, peers);
-    if (route.destination_count > 0) {
-      move_route<T, T::kBytes == 1 ? 1 : kWorld>(route, call, cta);
+    bool done = false;
+    if constexpr (T::kBytes > 1 && kWorld == 2) {
+      done = is_pair(call, peers);
+      if (done) reduce_pair<T>(call, peers, cta);
+    }
+    if (!done) {
+      const Route route = direct_route<kWorld>(call, peers);
+      if (route.destination_count > 0) move_route<T, T::kBytes == 1 ? 1 : kWorld>(route, call, cta);
     }
     if (!block.meet(call.layout.end_flags, number)) return;
   } else {

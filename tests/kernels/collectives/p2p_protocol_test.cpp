@@ -458,6 +458,25 @@ TEST(P2pProtocolPlain, RanksNeedNotLieAlike) {
   EXPECT_EQ(world.run(steps_of), "");
 }
 
+// Two ranks' sums of arrays on 16 bytes have a loop of their own, with a rest of less than a vector.
+TEST(P2pProtocolPair, LengthsAndRests) {
+  World world(2, 10);
+  std::vector<Step> steps;
+  for (const std::int64_t count : {1, 4, 5, 63, 130, 517, 1399}) {
+    for (int i = 0; i < 8; ++i) {
+      Step s;
+      s.protocol = Protocol::bulk;
+      s.op = i % 2 == 0 ? ReduceOp::sum : ReduceOp::avg;
+      s.dtype = i % 3 == 0 ? DType::int32 : DType::fp32;
+      s.count = count;
+      s.in_place = i < 4;
+      s.blocks = 1 + i % 2;
+      steps.push_back(s);
+    }
+  }
+  EXPECT_EQ(world.run([&](int) { return steps; }), "");
+}
+
 // A large call's packets stay where small calls do not write. Once the flag's 20 bits have come round, they must not
 // pass for new ones.
 TEST(P2pProtocolStale, PacketsOfALongGoneCallAreNotTaken) {

@@ -154,9 +154,6 @@ RankTraining::RankTraining(const DataParallelConfiguration& configuration, colle
     options.strategy = c.strategy;
     if (c.bucket_bytes != 0) options.bucket_bytes = c.bucket_bytes;
     options.copy = c.copy;
-    options.averaged = [this](std::span<const std::size_t> parameters, StreamView stream) {
-      trainee_->gradients_final(parameters, stream);
-    };
     reducer_ = std::make_unique<data_parallel::GradientReducer>(group, context, gradients, trainee_->gradient_dtype(),
                                                                 *plan_, options);
     trainee_->observe_gradients(reducer_.get());

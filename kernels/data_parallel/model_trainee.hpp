@@ -28,10 +28,6 @@ class ModelTrainee final : public Trainee {
   void prepare_training() override { model_.prepare_training(); }
   void set_batch(std::uint64_t seed, std::int64_t step, std::int64_t first, std::int64_t global) override;
   void forward_backward(bool accumulate) override { accumulate ? model_.accumulate() : model_.forward_backward(); }
-  /// Their squares, on GPUs: the norm of all is then nearly there when the last is.
-  void gradients_final(std::span<const std::size_t> parameters, StreamView stream) override {
-    if (stream.device.is_cuda()) model_.square(parameters, stream);
-  }
   void begin_update() override { model_.begin_update(); }
   void update(std::span<const std::size_t> parameters) override;
   void end_update() override { model_.end_update(); }

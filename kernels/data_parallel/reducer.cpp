@@ -30,7 +30,6 @@ struct GradientReducer::Call {
   std::vector<StreamView> streams;   ///< that they come from
   std::vector<Event> ready;          ///< of each of them, recorded when the last gradient came
   std::optional<Event> begun, done;  ///< in the stream that it runs in
-  std::optional<Event> ended;        ///< there, with what is made of the averages
   Work work;
 };
 
@@ -63,7 +62,6 @@ GradientReducer::GradientReducer(collectives::Communicator& group, const Context
     if (cuda) {
       calls_[r].begun.emplace(context.device());
       calls_[r].done.emplace(context.device());
-      calls_[r].ended.emplace(context.device());
     }
     if (!options_.copy) continue;
     plain_copies_.emplace_back(context, static_cast<std::size_t>(ranges_[r].count) * size_of(dtype));
@@ -156,8 +154,6 @@ void GradientReducer::send(std::size_t index, StreamView stream) {
     call.work = group_.all_reduce_async(buffer, buffer, ReduceOp::avg, stream);
     if (copied) move(index, false, stream);
     call.done->record(stream);
-    if (options_.averaged) options_.averaged(range.parameters, stream);
-    call.ended->record(stream);
   } else if (overlaps()) {
     call.work = group_.all_reduce_async(buffer, buffer, ReduceOp::avg);
   } else {
@@ -185,7 +181,7 @@ void GradientReducer::finish() {
     }
     send_what_is_ready();
     if (stream_) {
-      if (!calls_.empty()) calls_.back().ended->block(context_.stream);
+      if (!calls_.empty()) calls_.back().done->block(context_.stream);
     } else {
       for (std::size_t r = 0; r < calls_.size(); ++r) {
         calls_[r].work.wait();

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -32,8 +31,6 @@ struct ReducerOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   /// Gradients are copied into an array of each call's own and back, as where they live one by one.
   bool copy = false;
-  /// Called when a call's averages are there after what the stream has so far, with its parameters. GPU only.
-  std::function<void(std::span<const std::size_t>, StreamView)> averaged{};
   /// Called before anything is enqueued on a stream: for tests that delay streams.
   std::function<void(StreamView)> before_enqueue{};
 };

@@ -37,9 +37,6 @@ class Trainee {
   /// Gradients of the mean loss over the batch, and over the micro-batches of a step; written, or added to what is
   /// there.
   virtual void forward_backward(bool accumulate) = 0;
-  /// These gradients are final after what `stream` has so far: what an update needs of them may be computed there
-  /// already. begin_update() comes after `stream`.
-  virtual void gradients_final(std::span<const std::size_t> /*parameters*/, StreamView /*stream*/) {}
   /// The optimizer's step in parts: what needs all gradients, updates of some parameters (ascending), the end.
   virtual void begin_update() = 0;
   virtual void update(std::span<const std::size_t> parameters) = 0;

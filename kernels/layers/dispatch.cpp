@@ -95,9 +95,6 @@ void check(const LogSoftmaxBackward& a) {
 void check(const Mean& a) {
   WM_CHECK(a.count >= 1, "no mean of nothing");
 }
-void check(const SquareSums& a) {
-  check_storage(a.dtype);
-}
 void check(const GradientNorm& a) {
   check_storage(a.dtype);
 }

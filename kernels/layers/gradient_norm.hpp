@@ -19,12 +19,18 @@ struct GradientTensor {
 /// Elements of one partial sum of squares.
 inline constexpr std::int64_t kSquaresPiece = 16384;
 
-/// Sums of squares piece by piece: for each gradient in turn ceil(count / kSquaresPiece) of them, the last of what is
-/// left. Squares are added in fp32 at most a few hundred at a time, and in fp64 from there; in a fixed order.
-struct SquareSums {
+/// The 2-norm over all gradients together, then what it decides, in `state`:
+/// gradient_norm = norm / loss_scale; overflow = norm is not finite;
+/// update_scale = min(1, max_norm / (gradient_norm + 1e-6)) / loss_scale (max_norm 0: no clipping).
+/// Each gradient's squares are summed in pieces of kSquaresPiece, the last of what is left: in fp32 at most a few
+/// hundred at a time, and in fp64 from there. Sums are in a fixed order. `gradients` need not outlive the call. Source:
+/// torch.nn.utils.clip_grad_norm_ (the 1e-6).
+struct GradientNorm {
   std::span<const GradientTensor> gradients{};
   DType dtype = DType::fp32;  ///< fp32, bf16 or fp16
-  double* sums = nullptr;     ///< pieces() of them
+  float max_norm = 0;
+  StepState* state = nullptr;
+  void* workspace = nullptr;  ///< workspace_bytes() bytes
 
   [[nodiscard]] std::int64_t pieces() const {
     std::int64_t sum = 0;
@@ -38,28 +44,6 @@ struct SquareSums {
   }
   [[nodiscard]] double flops() const { return 2.0 * count(); }
   [[nodiscard]] double bytes() const { return count() * static_cast<double>(size_of(dtype)); }
-};
-void square_sums(const Context& context, const SquareSums& arguments);
-
-/// The 2-norm over all gradients together, then what it decides, in `state`:
-/// gradient_norm = norm / loss_scale; overflow = norm is not finite;
-/// update_scale = min(1, max_norm / (gradient_norm + 1e-6)) / loss_scale (max_norm 0: no clipping).
-/// Sums are in a fixed order. `gradients` need not outlive the call.
-/// Source: torch.nn.utils.clip_grad_norm_ (the 1e-6).
-struct GradientNorm {
-  std::span<const GradientTensor> gradients{};
-  DType dtype = DType::fp32;  ///< fp32, bf16 or fp16
-  float max_norm = 0;
-  StepState* state = nullptr;
-  bool squared = false;       ///< the workspace has square_sums() of the gradients, which then are not read
-  void* workspace = nullptr;  ///< workspace_bytes() bytes
-
-  [[nodiscard]] SquareSums squares() const { return {gradients, dtype, static_cast<double*>(workspace)}; }
-  [[nodiscard]] double count() const { return squares().count(); }
-  [[nodiscard]] double flops() const { return squared ? static_cast<double>(squares().pieces()) : squares().flops(); }
-  [[nodiscard]] double bytes() const {
-    return squared ? static_cast<double>(squares().pieces()) * sizeof(double) : squares().bytes();
-  }
 };
 [[nodiscard]] std::size_t workspace_bytes(Device device, const GradientNorm& arguments);
 void gradient_norm(const Context& context, const GradientNorm& arguments);

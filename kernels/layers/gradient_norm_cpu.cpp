@@ -14,26 +14,21 @@ constexpr std::int64_t kPiece = 1 << 16;  // that one thread scales
 }  // namespace
 
 std::size_t workspace_bytes(const GradientNorm& a) {
-  return static_cast<std::size_t>(a.squares().pieces()) * sizeof(double);
+  return static_cast<std::size_t>(a.pieces()) * sizeof(double);
 }
 
-void square_sums(const Context&, const SquareSums& a) {
+void gradient_norm(const Context&, const GradientNorm& a) {
   const detail::RowKernels& kernels = detail::row_kernels(a.dtype);
   const std::size_t bytes = size_of(a.dtype);
-  double* sums = a.sums;
+  auto* sums = static_cast<double*>(a.workspace);
   for (const GradientTensor& tensor : a.gradients) {
     detail::over_pieces(tensor.count, kSquaresPiece, [&](std::int64_t begin, std::int64_t count) {
       sums[begin / kSquaresPiece] = kernels.square_sum(detail::at(tensor.data, begin, bytes), count);
     });
     sums += (tensor.count + kSquaresPiece - 1) / kSquaresPiece;
   }
-}
-
-void gradient_norm(const Context& context, const GradientNorm& a) {
-  if (!a.squared) cpu::square_sums(context, a.squares());
-  const auto* sums = static_cast<const double*>(a.workspace);
   double total = 0;
-  for (std::int64_t i = 0; i < a.squares().pieces(); ++i) total += sums[i];
+  for (const auto* sum = static_cast<const double*>(a.workspace); sum != sums; ++sum) total += *sum;
   StepState& state = *a.state;
   state.overflow = std::isfinite(total) ? 0 : 1;
   state.gradient_norm = static_cast<float>(std::sqrt(total)) / state.loss_scale;

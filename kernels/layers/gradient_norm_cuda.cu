@@ -78,25 +78,20 @@ Gradient entry(const GradientTensor& tensor) {
 }  // namespace
 
 std::size_t workspace_bytes(const GradientNorm& a) {
-  return static_cast<std::size_t>(a.squares().pieces()) * sizeof(double);
-}
-
-void square_sums(const Context& context, const SquareSums& a) {
-  static_assert(kChunk == kSquaresPiece, "a block leaves one sum");
-  const DeviceGuard guard(context.device());
-  for_storage(a.dtype, [&](auto type) {
-    for_lists<Gradient>(a.gradients, entry, [&](const TensorList<Gradient>& list, std::int64_t before) {
-      square_kernel<decltype(type)><<<grid_of(list.chunks()), kThreads, 0, stream_of(context)>>>(list, a.sums + before);
-      check_launch();
-    });
-  });
+  return static_cast<std::size_t>(a.pieces()) * sizeof(double);
 }
 
 void gradient_norm(const Context& context, const GradientNorm& a) {
-  if (!a.squared) cuda::square_sums(context, a.squares());
+  static_assert(kChunk == kSquaresPiece, "a block leaves one sum");
   const DeviceGuard guard(context.device());
-  decide_kernel<<<1, kLastThreads, 0, stream_of(context)>>>(static_cast<const double*>(a.workspace),
-                                                            a.squares().pieces(), a.max_norm, a.state);
+  auto* const sums = static_cast<double*>(a.workspace);
+  for_storage(a.dtype, [&](auto type) {
+    for_lists<Gradient>(a.gradients, entry, [&](const TensorList<Gradient>& list, std::int64_t before) {
+      square_kernel<decltype(type)><<<grid_of(list.chunks()), kThreads, 0, stream_of(context)>>>(list, sums + before);
+      check_launch();
+    });
+  });
+  decide_kernel<<<1, kLastThreads, 0, stream_of(context)>>>(sums, a.pieces(), a.max_norm, a.state);
   check_launch();
 }
 

@@ -177,7 +177,6 @@ struct Model::Impl {
   void forward_backward() {
     WM_CHECK(optimizer.prepared(), "prepare_training() comes first");
     gradients.give_back();
-    optimizer.forget_squares();
     const Block& kind = block(options.structure);
     std::vector<BlockState> states(static_cast<std::size_t>(config.layers));
     NormedResidual last;
@@ -312,10 +311,6 @@ void Model::accumulate() {
 
 void Model::keep_state_of(std::vector<bool> kept) {
   impl_->optimizer.keep_state_of(kept);
-}
-
-void Model::square(std::span<const std::size_t> parameters, StreamView stream) {
-  impl_->optimizer.square(parameters, stream);
 }
 
 void Model::begin_update() {

@@ -82,9 +82,6 @@ class Model {
   /// Keeps moments and masters of these parameters only, by index: the others can no longer be updated here, and
   /// parameter() gives the weights that products read. Before prepare_training().
   void keep_state_of(std::vector<bool> kept);
-  /// Squares the gradients of these trained parameters after what `stream` has so far, for the norm: begin_update()
-  /// reads no gradient once all have been, and must then come after `stream`. Only where they reside.
-  void square(std::span<const std::size_t> parameters, StreamView stream);
   /// optimizer_step() in parts: the norm of all gradients, the updates of some parameters (ascending), the step's end.
   void begin_update();
   void update(std::span<const std::size_t> parameters);

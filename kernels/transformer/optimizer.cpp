@@ -13,11 +13,6 @@ namespace {
 using layers::GradientTensor;
 using layers::StepState;
 
-std::int64_t square_pieces(const Parameter& parameter) {
-  const GradientTensor one[] = {{nullptr, parameter.count()}};
-  return layers::SquareSums{.gradients = one}.pieces();
-}
-
 }  // namespace
 
 Optimizer::Optimizer(Executor& executor, const ParameterLayout& layout, Weights& weights, Gradients& gradients,
@@ -55,35 +50,6 @@ void Optimizer::reset() {
   set_state(state);
 }
 
-void Optimizer::square(std::span<const std::size_t> wanted, StreamView stream) {
-  WM_CHECK(gradients_.resident(), "where gradients reside");
-  Memory& memory = executor_.memory();
-  if (!squares_.defined()) {
-    std::int64_t end = 0;
-    for (std::size_t i = 0; i < parameters().size(); ++i) {
-      square_places_.push_back(end);
-      if (gradients_.trainable(i)) end += square_pieces(parameters()[i]);
-    }
-    squares_ =
-        Array(memory, "squares of gradients", end * std::int64_t{sizeof(double)}, DType::uint8, MemoryKind::workspace);
-  }
-  if (memory.planning()) return;
-  for (const std::size_t i : wanted) {
-    const Parameter& p = parameters().at(i);
-    const GradientTensor one[] = {{gradients_.at(p.offset), p.count()}};
-    layers::square_sums(
-        {stream, memory.context().allocator},
-        {.gradients = one, .dtype = options_.precision.gradient, .sums = squares_.as<double>() + square_places_[i]});
-    ++squared_;
-  }
-}
-
-bool Optimizer::all_squared() const {
-  std::size_t trained = 0;
-  for (std::size_t i = 0; i < parameters().size(); ++i) trained += gradients_.trainable(i) ? 1 : 0;
-  return squares_.defined() && squared_ == trained;
-}
-
 void Optimizer::step() {
   begin_update();
   update_runs(runs_of([](std::size_t) { return true; }));
@@ -110,14 +76,7 @@ void Optimizer::begin_update() {
   const DType dtype = options_.precision.gradient;
   const std::vector<GradientTensor> list = gradients_for_norm();
   layers::GradientNorm norm{.gradients = list, .dtype = dtype, .max_norm = options_.max_norm, .state = scalars()};
-  if (all_squared()) {
-    norm.squared = true;
-    norm.workspace = squares_.data();
-    executor_.apply("GRADIENT_NORM", OperationKind::optimizer, layers::gradient_norm, norm);
-    forget_squares();
-  } else {
-    executor_.apply_with_workspace("GRADIENT_NORM", OperationKind::optimizer, layers::gradient_norm, norm);
-  }
+  executor_.apply_with_workspace("GRADIENT_NORM", OperationKind::optimizer, layers::gradient_norm, norm);
   if (scales_gradients_in_place()) {
     executor_.apply("SCALE_GRADIENTS", OperationKind::optimizer, layers::scale_gradients,
                     layers::ScaleGradients{.gradients = list, .dtype = dtype, .state = scalars()});

@@ -43,12 +43,6 @@ class Optimizer {
   /// Moments zero, scalars as at the start of training. Waits.
   void reset();
 
-  /// Squares the gradients of these trained parameters after what `stream` has so far, for the norm: begin_update()
-  /// reads no gradient once all have been, and must then come after `stream`. Only where gradients reside.
-  void square(std::span<const std::size_t> parameters, StreamView stream);
-  /// There are new gradients: none has been squared.
-  void forget_squares() { squared_ = 0; }
-
   /// A step: the norm of all gradients, the updates of all parameters, the step's end, which gives the gradients back.
   void step();
   void begin_update();
@@ -75,7 +69,6 @@ class Optimizer {
   };
   [[nodiscard]] const std::vector<Parameter>& parameters() const { return layout_.parameters(); }
   [[nodiscard]] layers::StepState* scalars() const { return static_cast<layers::StepState*>(state_.data()); }
-  [[nodiscard]] bool all_squared() const;
   [[nodiscard]] std::vector<layers::GradientTensor> gradients_for_norm() const;
   /// Trained parameters of those that are asked for, by index; neighbours in every array together where passes are
   /// merged.
@@ -90,9 +83,6 @@ class Optimizer {
   OptimizerOptions options_;
   StatePlaces places_;
   Array first_moments_, second_moments_, state_;
-  Array squares_;  ///< of gradients that reside, each parameter's from its square_places_ on
-  std::vector<std::int64_t> square_places_;
-  std::size_t squared_ = 0;  ///< parameters since the last backward
 };
 
 }  // namespace warpmeter::transformer

@@ -31,7 +31,6 @@
   X(nll_forward, NllForward)                      \
   X(log_softmax_backward, LogSoftmaxBackward)     \
   X(mean, Mean)                                   \
-  X(square_sums, SquareSums)                      \
   X(gradient_norm, GradientNorm)                  \
   X(scale_gradients, ScaleGradients)              \
   X(adamw, AdamwArguments)                        \

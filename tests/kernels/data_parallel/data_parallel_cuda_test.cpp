@@ -133,10 +133,6 @@ std::vector<std::vector<float>> train(Communicator& group, const Context& contex
   options.bucket_bytes = 32 << 10;
   options.copy = training.copy;
   options.before_enqueue = training.delays;
-  options.averaged = [&](std::span<const std::size_t> parameters, StreamView where) {
-    if (training.delays) training.delays(where);
-    trainee->gradients_final(parameters, where);
-  };
   GradientReducer reducer(group, context, gradients.data(), DType::fp32, plan, options);
   trainee->observe_gradients(&reducer);
   trainee->prepare_training();

@@ -20,25 +20,11 @@ using testing::Values;
 
 class CudaOptimizer : public CudaTest {
  protected:
-  /// At once, and from squares taken tensor by tensor before: the same.
   void norm(std::span<const GradientTensor> gradients, DType dtype, float most, const DeviceState& state) const {
-    const DeviceState later(context_, state.get());
     GradientNorm arguments{.gradients = gradients, .dtype = dtype, .max_norm = most, .state = state.data()};
     const DeviceArray scratch = workspace(arguments);
     arguments.workspace = scratch.data();
     gradient_norm(context_, arguments);
-
-    const DeviceArray sums = workspace(arguments);
-    const std::size_t half = gradients.size() / 2;
-    const SquareSums first{.gradients = gradients.first(half), .dtype = dtype, .sums = sums.as<double>()};
-    square_sums(context_, first);
-    square_sums(context_, {gradients.subspan(half), dtype, sums.as<double>() + first.pieces()});
-    arguments.state = later.data();
-    arguments.squared = true;
-    arguments.workspace = sums.data();
-    gradient_norm(context_, arguments);
-    const StepState at_once = state.get(), from_sums = later.get();
-    EXPECT_EQ(std::memcmp(&at_once, &from_sums, sizeof(at_once)), 0);
   }
 };
 

@@ -23,27 +23,11 @@ class Optimizer : public ::testing::Test {
   testing::HostContext host_;
   Context context_ = host_.context();
 
-  /// At once, and from squares taken tensor by tensor before: the same.
   void norm(std::span<const GradientTensor> gradients, DType dtype, float most, StepState& state) {
-    StepState later = state;
     GradientNorm arguments{.gradients = gradients, .dtype = dtype, .max_norm = most, .state = &state};
     const Buffer workspace(context_, workspace_bytes(Device::cpu(), arguments));
     arguments.workspace = workspace.data();
     gradient_norm(context_, arguments);
-
-    std::vector<double> sums(workspace.bytes() / sizeof(double));
-    double* next = sums.data();
-    for (const GradientTensor& gradient : gradients) {
-      const SquareSums one{.gradients = {&gradient, 1}, .dtype = dtype, .sums = next};
-      square_sums(context_, one);
-      next += one.pieces();
-    }
-    EXPECT_EQ(next, sums.data() + sums.size());
-    arguments.state = &later;
-    arguments.squared = true;
-    arguments.workspace = sums.data();
-    gradient_norm(context_, arguments);
-    EXPECT_EQ(std::memcmp(&later, &state, sizeof(state)), 0);
   }
 };
 

@@ -95,31 +95,6 @@ TEST_P(ResidentGradients, AreTheSameBitsAndToldOfInReverse) {
   }
 }
 
-TEST_P(ResidentGradients, SquaredBeforehandTheNormHasTheSameBits) {
-  Parameters after[2];
-  float norms[2];
-  for (const int beforehand : {0, 1}) {
-    Model model(host_.context(), kConfig, options());
-    std::vector<float> memory(static_cast<std::size_t>(model.layout().elements()), NAN);
-    model.initialize(3);
-    set_batch(model, 0, kBatch);
-    model.reside_gradients(memory.data(), places(model));
-    model.prepare_training();
-    model.forward_backward();
-    if (beforehand == 1) {
-      for (const std::vector<std::size_t>& part : {std::vector<std::size_t>{20, 3, 4}, {0, 1, 2, 5, 6, 7, 8, 9, 10}}) {
-        model.square(part, host_.context().stream);
-      }
-      model.square(std::vector<std::size_t>{11, 12, 13, 14, 15, 16, 17, 18, 19}, host_.context().stream);
-    }
-    model.optimizer_step();
-    norms[beforehand] = model.step_state().gradient_norm;
-    after[beforehand] = parameters(model);
-  }
-  EXPECT_EQ(norms[0], norms[1]);
-  EXPECT_EQ(after[0], after[1]);
-}
-
 TEST_P(ResidentGradients, MicroBatchesAddUpToTheWhole) {
   Model whole(host_.context(), kConfig, options(3 * kBatch));
   ModelOptions parts = options();

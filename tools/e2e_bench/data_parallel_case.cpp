@@ -125,6 +125,7 @@ reports::TableLayout data_parallel_layout(bool verified) {
                          "parameters",
                          "hidden_share",
                          "update_exposed_ms",
+                         "rank_skew_ms",
                          "comm_busy_ms",
                          "local_step_ms",
                          "local_share",

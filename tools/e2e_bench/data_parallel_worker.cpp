@@ -10,6 +10,7 @@
 
 #include "kernels/collectives/control.hpp"
 #include "kernels/data_parallel/overhead.hpp"
+#include "kernels/data_parallel/waiting.hpp"
 #include "kernels/runtime/check.hpp"
 #include "kernels/runtime/event.hpp"
 #include "kernels/runtime/parallel.hpp"
@@ -130,10 +131,12 @@ class Row {
     outcome_.figures.set(std::string(name) + "_mem_mib_of_ranks", list_of(all));
   }
 
-  /// The slowest rank's median.
-  double slowest_median(const std::vector<double>& samples) {
-    const std::vector<double> all = gather(rank_.control, harness::summarize(samples).median_ms);
-    return *std::max_element(all.begin(), all.end());
+  /// The ranks' medians.
+  [[nodiscard]] std::vector<double> medians(const std::vector<double>& samples) {
+    return gather(rank_.control, median_of(samples));
+  }
+  [[nodiscard]] static double median_of(const std::vector<double>& samples) {
+    return harness::summarize(samples).median_ms;
   }
 
   bool check_alike() {
@@ -179,19 +182,27 @@ class Row {
     const harness::Samples samples = sample_together(rank_, step);
     add_statistics(f, "step", samples);
     if (rank_.session.settings().check && !check_alike()) return;
-    const double exposed_ms = slowest_median(exposed), update_exposed_ms = slowest_median(of_update);
+    const std::vector<double> busy_of_ranks = medians(busy);
+    const auto of_gradients = data_parallel::split_waiting(gather(rank_.control, exposed));
+    const auto of_weights = data_parallel::split_waiting(gather(rank_.control, of_update));
+    const double exposed_ms = median_of(of_gradients.exposed_ms), update_exposed_ms = median_of(of_weights.exposed_ms);
+    std::vector<double> skew = of_gradients.skew_ms;
+    for (std::size_t i = 0; i < skew.size(); ++i) skew[i] += of_weights.skew_ms[i];
 
     // What of it is communication, and what a rank would take alone.
-    const double comm_ms = median_of([&] { training_->reducer().communicate(); });
-    const double local_ms = median_of([&] { training_->step(false); });
-    const double busy_ms = busy.empty() ? 0 : slowest_median(busy);
+    std::vector<double> local;
+    const double comm_ms = together([&] { training_->reducer().communicate(); });
+    const double local_ms = together([&] { training_->step(false); }, &local);
 
     f.set("comm_ms", comm_ms);
     f.set("exposed_ms", exposed_ms + update_exposed_ms);
     f.set("update_exposed_ms", update_exposed_ms);
+    f.set("rank_skew_ms", median_of(skew));
     f.set("hidden_share", comm_ms > 0 ? reports::Value(std::max(0.0, 1 - exposed_ms / comm_ms)) : reports::Value());
-    f.set("comm_busy_ms", busy.empty() ? reports::Value() : reports::Value(busy_ms));
+    f.set("comm_busy_ms", busy.empty() ? reports::Value()
+                                       : reports::Value(*std::max_element(busy_of_ranks.begin(), busy_of_ranks.end())));
     f.set("local_step_ms", local_ms);
+    f.set("local_step_ms_of_ranks", list_of(medians(local)));
     f.set("comm_calls", reducer.calls());
     f.set("comm_bytes", reducer.bytes());
     f.set("update_calls", update.calls());
@@ -208,8 +219,9 @@ class Row {
     }
   }
 
+  /// The median of the slowest rank's times. `own`: this rank's, of a call each.
   template <class Work>
-  double median_of(const Work& work) {
+  double together(const Work& work, std::vector<double>* own = nullptr) {
     GroupPhase phase;
     phase.least_warm_up = context_.device().is_cuda() ? 1 : 0;
     const auto wait = [&] { training_->wait(); };
@@ -219,7 +231,11 @@ class Row {
     };
     phase.timed = [&](std::int64_t calls) {
       double sum = 0;
-      for (std::int64_t i = 0; i < calls; ++i) sum += timed(rank_, work, wait);
+      for (std::int64_t i = 0; i < calls; ++i) {
+        const double ms = timed(rank_, work, wait);
+        if (own != nullptr) own->push_back(ms);
+        sum += ms;
+      }
       return sum;
     };
     return sample_together(rank_, phase).statistics().median_ms;
@@ -236,7 +252,7 @@ class Row {
       one.bucket_bytes = size;
       training_.reset();
       training_ = training_of(one);
-      const double ms = median_of([&] { training_->reducer().communicate(); });
+      const double ms = together([&] { training_->reducer().communicate(); });
       const auto count = static_cast<double>(training_->reducer().calls());
       bytes = static_cast<double>(training_->reducer().bytes());
       times.push_back({count, bytes, ms / 1e3});

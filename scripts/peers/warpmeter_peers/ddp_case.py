@@ -15,6 +15,7 @@ from .rank_case import (
     sizes_of,
     world_size_option,
 )
+from .samples import summarize
 from .sweep import Predicted, Tool
 from .tables import Layout
 
@@ -70,6 +71,9 @@ class DdpCase(RankCase):
         figures.pop("weights")
         peaks = [answer["peak_mem_mib"] for answer in answers]
         figures["peak_mem_mib"] = None if None in peaks else max(peaks)
+        figures["local_step_ms_of_ranks"] = [answer["own_local_step_ms"] for answer in answers]
+        figures.update(exposed(self.strategy, figures, [answer["waited_ms"] for answer in answers]))
+        del figures["own_local_step_ms"], figures["waited_ms"]
         samples = c.batch * self.world_size
         seconds = figures["step_ms"] / 1e3
         flops = 3 * self.world_size * c.model.forward_flops(c.batch, c.context)
@@ -77,6 +81,18 @@ class DdpCase(RankCase):
                        step_tflops=flops / seconds / 1e12, samples_per_s=samples / seconds,
                        tokens_per_s=samples * c.context / seconds)
         row.figures.update(figures)
+
+
+def exposed(strategy, figures, waited):
+    """What of the communication nothing hid, and what ranks waited beside that. `waited`: ms by rank, then by step."""
+    if strategy == "ddp":
+        # What DDP waits for is within its backward: told by the step without communication.
+        return {"exposed_ms": max(0.0, figures["step_ms"] - figures["local_step_ms"]), "rank_skew_ms": None,
+                "exposed_by": "difference"}
+    # The rank that came last to a step's end waited for communication alone; the others for it, too.
+    steps = list(zip(*waited))
+    return {"exposed_ms": summarize([min(step) for step in steps])["ms"],
+            "rank_skew_ms": summarize([max(step) - min(step) for step in steps])["ms"], "exposed_by": "events"}
 
 
 class DdpTool(Tool):
@@ -90,7 +106,7 @@ class DdpTool(Tool):
         self.layout = Layout(
             ["size", "precision", "structure", "attention", "context", "backend"],
             ["strategy", "world_size", "bucket", "step_s", "comm_ms", "exposed_ms", "peak_mem_mib", "status"],
-            ["batch", "parameters", "local_step_ms", "local_share", "comm_calls", "comm_bytes", "step_tflops",
+            ["batch", "parameters", "rank_skew_ms", "local_step_ms", "local_share", "comm_calls", "comm_bytes", "step_tflops",
              "tokens_per_s", "samples_per_s", "step_mean_ms", "step_min_ms", "step_p95_ms", "step_stdev_ms",
              "step_noise", "step_n", "step_stop", "predicted_rank_peak_mem_mib", "loss"])
         self._groups = None

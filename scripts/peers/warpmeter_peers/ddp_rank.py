@@ -115,6 +115,7 @@ class DdpRow(RankRow):
             self._work()
             self.synchronize()
             mine = (time.perf_counter_ns() - begin) * 1e-6
+        self.own_ms.append(mine)
         return self.largest(mine)
 
     # What is trained.
@@ -201,27 +202,26 @@ class DdpRow(RankRow):
         if self.cuda:
             torch.cuda.reset_peak_memory_stats()
         self.build()
+        self.own_ms = []
         samples = self.together(self.step)
         weights, loss = self.weights(), self.loss.item()
         peak = torch.cuda.max_memory_allocated() / MIB if self.cuda else None
         exposed = [e if isinstance(e, float) else e[0].elapsed_time(e[1]) for e in self.exposed]
-        exposed_ms = self.largest(summarize(exposed)["ms"] if exposed else 0)
         arrays = self.averager.arrays()
         comm = self.together(lambda: self.averager.communicate(arrays))
+        self.own_ms = []
         local = self.together(lambda: self.step(False))
         del self.model, self.call, self.optimizer
+        own = {"weights": weights, "peak_mem_mib": peak, "waited_ms": exposed,
+               "own_local_step_ms": summarize(self.own_ms)["ms"]}
         if self.rank != 0:
-            return {"weights": weights, "peak_mem_mib": peak}
-        figures = {"weights": weights, "peak_mem_mib": peak, "loss": loss,
+            return own
+        figures = {**own, "loss": loss,
                    "parameters": sum(p.numel() for b in self.averager.buckets for p in b)}
         samples.add_to(figures, "step")
         local_ms, comm_ms = (summarize(s.milliseconds)["ms"] for s in (local, comm))
-        # What DDP waits for is within its backward: told by the step without communication.
-        by_events = self.order["strategy"] != "ddp"
         figures.update(comm_ms=comm_ms, local_step_ms=local_ms, comm_calls=self.averager.calls,
-                       comm_bytes=self.averager.bytes,
-                       exposed_ms=exposed_ms if by_events else max(0.0, figures["step_ms"] - local_ms),
-                       exposed_by="events" if by_events else "difference")
+                       comm_bytes=self.averager.bytes)
         return figures
 
 

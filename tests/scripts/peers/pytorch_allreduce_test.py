@@ -69,6 +69,13 @@ class Sizes(unittest.TestCase):
             self.assertEqual((found.device, found.cache), ("cuda:0", "hot"), tool.name)
             self.assertIsNone(found.describe()["cache_flush"])
 
+    def test_the_rank_that_came_last_tells_what_is_exposed(self):
+        figures = {"step_ms": 10.0, "local_step_ms": 8.5}
+        by_hand = ddp_case.exposed("bucketed", figures, [[1.0, 4.5, 2.0], [4.0, 1.5, 2.0]])
+        self.assertEqual(by_hand, {"exposed_ms": 1.5, "rank_skew_ms": 3.0, "exposed_by": "events"})
+        self.assertEqual(ddp_case.exposed("ddp", figures, [[], []]),
+                         {"exposed_ms": 1.5, "rank_skew_ms": None, "exposed_by": "difference"})
+
     def test_rows_have_the_tools_keys(self):
         result = peer("--device", "cpu", "--dry-run", "--format", "json", "--preset", "notes")
         found = strict(result.stdout)

@@ -124,6 +124,12 @@ class Rows(unittest.TestCase):
             if calls:
                 self.assertEqual(row["comm_calls"], calls)
             self.assertEqual(len(row["peak_mem_mib_of_ranks"]), 2)
+            self.assertEqual(len(row["local_step_ms_of_ranks"]), 2)
+            self.assertGreater(min(row["local_step_ms_of_ranks"]), 0)
+            self.assertGreaterEqual(row["rank_skew_ms"], 0)
+            self.assertGreaterEqual(row["exposed_ms"], row["update_exposed_ms"])
+            self.assertAlmostEqual(row["hidden_share"], max(0, 1 - (row["exposed_ms"] - row["update_exposed_ms"])
+                                                            / row["comm_ms"]))
             self.assertEqual(row["update_bytes"] > 0, row["shard_optimizer"] != "no")
             for name in ("init", "before_update", "after_update"):
                 self.assertAlmostEqual(row[f"{name}_mem_mib"], row[f"predicted_{name}_mem_mib"],

@@ -81,8 +81,18 @@ void follow(const RankAtWork& rank, const GroupPhase& phase) {
 
 std::vector<double> gather(collectives::Communicator& control, double mine) {
   std::vector<double> all;
-  for (const std::string& text : collectives::all_gather_bytes(control, fmt::format("{:a}", mine))) {
-    all.push_back(std::strtod(text.c_str(), nullptr));
+  for (const std::vector<double>& theirs : gather(control, std::vector<double>{mine})) all.push_back(theirs.front());
+  return all;
+}
+
+std::vector<std::vector<double>> gather(collectives::Communicator& control, const std::vector<double>& mine) {
+  std::string text;
+  for (const double number : mine) text += fmt::format("{:a} ", number);
+  std::vector<std::vector<double>> all;
+  for (const std::string& theirs : collectives::all_gather_bytes(control, text)) {
+    all.emplace_back();
+    char* end = nullptr;
+    for (const char* at = theirs.c_str(); *at != '\0'; at = end + 1) all.back().push_back(std::strtod(at, &end));
   }
   return all;
 }

@@ -22,5 +22,8 @@ struct GroupPhase {
 
 /// A rank's number, from every rank, in their order.
 [[nodiscard]] std::vector<double> gather(collectives::Communicator& control, double mine);
+/// A rank's numbers, from every rank, in their order.
+[[nodiscard]] std::vector<std::vector<double>> gather(collectives::Communicator& control,
+                                                      const std::vector<double>& mine);
 
 }  // namespace warpmeter::harness::launch

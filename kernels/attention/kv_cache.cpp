@@ -269,6 +269,7 @@ KvView KvCache::view() const {
   view.row_stride = config_.head_dim;
   view.head_stride = view.page_size * view.row_stride;
   view.page_stride = config_.num_kv_heads * view.head_stride;
+  view.page_count = pages_in_pool(config_);
   view.pages = static_cast<const std::int32_t*>(device_pages_.data());
   view.pages_stride = pages_a_sequence_;
   view.lengths = static_cast<const std::int32_t*>(device_lengths_.data());

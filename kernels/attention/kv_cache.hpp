@@ -50,6 +50,7 @@ struct KvView {
   std::int64_t head_dim = 0;
   std::int64_t page_size = 0;
   std::int64_t page_stride = 0, head_stride = 0, row_stride = 0;
+  std::int64_t page_count = 0;            ///< pages of the pool, those of no sequence too; 0: not known
   const std::int32_t* pages = nullptr;    ///< on the cache's device
   std::int64_t pages_stride = 0;          ///< of a sequence
   const std::int32_t* lengths = nullptr;  ///< tokens of each sequence, on the cache's device

@@ -80,6 +80,7 @@ struct PlannedView {
     view.row_stride = c.head_dim;
     view.head_stride = view.page_size * c.head_dim;
     view.page_stride = view.head_stride * c.num_kv_heads;
+    view.page_count = c.batch * ((c.kv_len + view.page_size - 1) / view.page_size);
     view.host_lengths = lengths;
     view.paged = c.page_size != 0;
   }

@@ -76,6 +76,7 @@ struct PlannedView {
     view.row_stride = config.head_dim;
     view.head_stride = view.page_size * config.head_dim;
     view.page_stride = view.head_stride * config.num_kv_heads;
+    view.page_count = config.sequences * ((config.capacity + view.page_size - 1) / view.page_size);
     view.host_lengths = lengths;
     view.paged = config.page_size != 0;
   }

@@ -1,6 +1,7 @@
 #include "kernels/attention/detail/decode_packed.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "kernels/attention/detail/flash_hopper.hpp"
 #include "kernels/attention/detail/prefill_steps.hpp"
@@ -62,6 +63,14 @@ std::size_t parts_lse_bytes(const DecodeProblem& problem, const KvView& view) {
   return static_cast<std::size_t>(kParts * rows(problem, view)) * sizeof(float);
 }
 
+/// Of the masked keys, or of their values, where they are gathered from their pages; else 0.
+std::size_t gathered_bytes(const DecodeProblem& problem, const KvView& view) {
+  if (!view.paged) return 0;
+  return static_cast<std::size_t>(view.batch * view.num_kv_heads * masked_keys(problem, view.longest()) *
+                                  view.head_dim) *
+         size_of(view.dtype);
+}
+
 const void* shifted(const void* data, std::int64_t elements, DType dtype) {
   return static_cast<const char*>(data) + elements * static_cast<std::int64_t>(size_of(dtype));
 }
@@ -73,21 +82,25 @@ bool packs(const DecodeProblem& problem, const KvView& view, std::int64_t proces
   const std::int64_t row_count = problem.num_heads / view.num_kv_heads * problem.tokens;
   const bool one_length = std::all_of(view.host_lengths.begin(), view.host_lengths.end(),
                                       [&](std::int64_t length) { return length == view.host_lengths.front(); });
-  if (!is_16bit(problem.dtype) || view.dtype != problem.dtype || view.paged || !one_length || !problem.causal ||
-      row_count <= kBlockRows || row_count > kMostRows || view.longest() < kLeastKeys ||
-      10 * view.batch * view.num_kv_heads < 9 * processors || view.batch * problem.num_heads >= 65536) {
+  if (!is_16bit(problem.dtype) || view.dtype != problem.dtype || !one_length || !problem.causal ||
+      (view.paged && view.page_count == 0) || row_count <= kBlockRows || row_count > kMostRows ||
+      view.longest() < kLeastKeys || 10 * view.batch * view.num_kv_heads < 9 * processors ||
+      view.batch * problem.num_heads >= 65536) {
     return false;
   }
-  return !flash_hopper::unsupported(unmasked_problem(problem, view)).has_value() &&
+  const AttentionProblem unmasked = unmasked_problem(problem, view);
+  return !(view.paged ? flash_hopper::paged_unsupported(unmasked) : flash_hopper::unsupported(unmasked)).has_value() &&
          !flash_hopper::unsupported(masked_problem(problem, view)).has_value();
 }
 
 std::string packed_kernel(const DecodeProblem& problem, const KvView& view) {
-  return flash_hopper::kernel(unmasked_problem(problem, view));
+  const AttentionProblem unmasked = unmasked_problem(problem, view);
+  return view.paged ? flash_hopper::paged_kernel(unmasked) : flash_hopper::kernel(unmasked);
 }
 
 std::size_t packed_bytes(const DecodeProblem& problem, const KvView& view) {
-  return rounded(parts_o_bytes(problem, view)) + rounded(parts_lse_bytes(problem, view));
+  return rounded(parts_o_bytes(problem, view)) + rounded(parts_lse_bytes(problem, view)) +
+         2 * rounded(gathered_bytes(problem, view));
 }
 
 bool flash_decode_packed(const Context& context, const DecodeProblem& problem, const KvView& view,
@@ -107,13 +120,29 @@ bool flash_decode_packed(const Context& context, const DecodeProblem& problem, c
   unmasked.v = {view.v, view.page_stride, view.head_stride, view.row_stride};
   unmasked.o = {parts_o.data(), problem.num_heads * head_elements, group * head_elements, view.head_dim};
   unmasked.lse = lse_of_parts;
-  if (!flash_hopper::forward(context, unmasked_problem(problem, view), unmasked)) return false;
+  const AttentionProblem whole = unmasked_problem(problem, view);
+  const flash_hopper::KeyPages pages{view.pages, view.pages_stride, view.page_size, view.page_count};
+  if (view.paged ? !flash_hopper::paged_forward(context, whole, unmasked, pages)
+                 : !flash_hopper::forward(context, whole, unmasked)) {
+    return false;
+  }
 
-  const std::int64_t begin = (view.longest() - masked_keys(problem, view.longest())) * view.row_stride;
+  const std::int64_t masked_rows = masked_keys(problem, view.longest()), begin = view.longest() - masked_rows;
   ForwardArguments masked = unmasked;
   masked.q = q;
-  masked.k.data = shifted(view.k, begin, view.dtype);
-  masked.v.data = shifted(view.v, begin, view.dtype);
+  std::optional<Buffer> gathered_k, gathered_v;
+  if (view.paged) {
+    // Few, and behind them in their page lies anything.
+    gathered_k.emplace(context, gathered_bytes(problem, view));
+    gathered_v.emplace(context, gathered_bytes(problem, view));
+    kv_rows_cuda(context, {view, begin, masked_rows, gathered_k->data(), gathered_v->data()});
+    const std::int64_t head_stride = masked_rows * view.head_dim;
+    masked.k = {gathered_k->data(), view.num_kv_heads * head_stride, head_stride, view.head_dim};
+    masked.v = {gathered_v->data(), view.num_kv_heads * head_stride, head_stride, view.head_dim};
+  } else {
+    masked.k.data = shifted(view.k, begin * view.row_stride, view.dtype);
+    masked.v.data = shifted(view.v, begin * view.row_stride, view.dtype);
+  }
   masked.o = {static_cast<char*>(parts_o.data()) + parts_o_bytes(problem, view) / kParts,
               problem.num_heads * head_elements, head_elements, view.head_dim};
   masked.lse = lse_of_parts + rows(problem, view);

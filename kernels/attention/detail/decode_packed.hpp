@@ -10,11 +10,11 @@
 /// (flash_hopper.hpp). The heads of a group and their query tokens are its query rows, 64 of a tile's 128, so that each
 /// key is read once; the arithmetic of the tile's other half costs less than reading the keys. What all tokens see is
 /// one call without a mask, the last tokens and up to a tile of keys before them another with it, and the two are
-/// merged by their LSE.
+/// merged by their LSE. From pages the first call reads for itself; the second's few keys are gathered before it.
 namespace warpmeter::attention::detail {
 
-/// Sequences of one length, contiguous and of the queries' 16-bit type, causal, long enough and so many that they fill
-/// the current device: a tile walks over all keys of its head.
+/// Sequences of one length, of the queries' 16-bit type, causal, long enough and so many that they fill the current
+/// device: a tile walks over all keys of its head.
 [[nodiscard]] bool packs(const DecodeProblem& problem, const KvView& view, std::int64_t processors);
 /// Valid where packs(), like what follows.
 [[nodiscard]] std::string packed_kernel(const DecodeProblem& problem, const KvView& view);

@@ -56,11 +56,12 @@ flash_sm90::ConstTensorView view(const ConstOperand& o) {
   return {o.data, o.batch_stride, o.head_stride, o.row_stride};
 }
 
-}  // namespace
+const flash_sm90::ForwardKernel* paged_kernel_of(const AttentionProblem& problem) {
+  return flash_sm90::paged_forward_kernel(problem.dtype, static_cast<int>(problem.head_dim));
+}
 
-std::optional<std::string> unsupported(const AttentionProblem& problem) {
-  if (!is_16bit(problem.dtype)) return "flash_sm90 takes bf16 and fp16";
-  if (kernel_of(problem) == nullptr) return "flash_sm90 takes head dims 64, 80, 96, 128 and 256";
+/// Whatever the kernel.
+std::optional<std::string> size_or_device_unsupported(const AttentionProblem& problem) {
   // One counter deals out the work, and rows are counted from 0 to seq_len and kv_len together.
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   const std::int64_t tiles = problem.seq_len / 128 + 1;
@@ -71,16 +72,19 @@ std::optional<std::string> unsupported(const AttentionProblem& problem) {
   return std::nullopt;
 }
 
-std::string kernel(const AttentionProblem& problem) {
-  return kernel_of(problem)->name;
-}
-
-bool forward(const Context& context, const AttentionProblem& problem, const ForwardArguments& arguments) {
+/// Whether the copy engine takes the operands; those of keys and values are of `keys`.
+bool copyable(const ForwardArguments& arguments, const AttentionProblem& problem, const AttentionProblem& keys) {
   ConstOperand first_queries = arguments.q;
   if (first_queries.batch_stride == 0) first_queries.batch_stride = problem.seq_len * arguments.q.row_stride;
-  for (const ConstOperand& o : {first_queries, arguments.k, arguments.v, as_const(arguments.o)}) {
-    if (!rows_aligned(o, problem) || !copyable(o, problem)) return false;
-  }
+  const auto taken = [](const ConstOperand& o, const AttentionProblem& p) {
+    return rows_aligned(o, p) && copyable(o, p);
+  };
+  return taken(first_queries, problem) && taken(as_const(arguments.o), problem) && taken(arguments.k, keys) &&
+         taken(arguments.v, keys);
+}
+
+void launch(const Context& context, const AttentionProblem& problem, const ForwardArguments& arguments,
+            const flash_sm90::ForwardKernel& kernel, const flash_sm90::Pages& pages) {
   flash_sm90::ForwardArguments forward;
   forward.shape = {problem.batch,
                    problem.num_heads,
@@ -97,8 +101,49 @@ bool forward(const Context& context, const AttentionProblem& problem, const Forw
   forward.o = {arguments.o.data, arguments.o.batch_stride, arguments.o.head_stride, arguments.o.row_stride};
   forward.lse = arguments.lse;
   forward.work_counter = flash_sm90::next_work_counter();
+  forward.pages = pages;
   forward.multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
-  kernel_of(problem)->launch(forward, static_cast<cudaStream_t>(context.stream.handle));
+  kernel.launch(forward, static_cast<cudaStream_t>(context.stream.handle));
+}
+
+}  // namespace
+
+std::optional<std::string> unsupported(const AttentionProblem& problem) {
+  if (!is_16bit(problem.dtype)) return "flash_sm90 takes bf16 and fp16";
+  if (kernel_of(problem) == nullptr) return "flash_sm90 takes head dims 64, 80, 96, 128 and 256";
+  return size_or_device_unsupported(problem);
+}
+
+std::string kernel(const AttentionProblem& problem) {
+  return kernel_of(problem)->name;
+}
+
+bool forward(const Context& context, const AttentionProblem& problem, const ForwardArguments& arguments) {
+  if (!copyable(arguments, problem, problem)) return false;
+  launch(context, problem, arguments, *kernel_of(problem), {});
+  return true;
+}
+
+std::optional<std::string> paged_unsupported(const AttentionProblem& problem) {
+  if (paged_kernel_of(problem) == nullptr) return "flash_sm90 takes pages of bf16 and fp16, head dims 64 and 128";
+  if (problem.causal || problem.kv_len % flash_sm90::kPagedBlock != 0) {
+    return "flash_sm90 takes whole blocks of 128 keys in pages, without a mask";
+  }
+  return size_or_device_unsupported(problem);
+}
+
+std::string paged_kernel(const AttentionProblem& problem) {
+  return paged_kernel_of(problem)->name;
+}
+
+bool paged_forward(const Context& context, const AttentionProblem& problem, const ForwardArguments& arguments,
+                   const KeyPages& pages) {
+  AttentionProblem keys = problem;  // of the pool
+  keys.batch = pages.count;
+  keys.kv_len = pages.page_size;
+  if (!copyable(arguments, problem, keys)) return false;
+  launch(context, problem, arguments, *paged_kernel_of(problem),
+         {pages.table, pages.table_stride, pages.page_size, pages.count});
   return true;
 }
 
@@ -111,6 +156,16 @@ std::string kernel(const AttentionProblem& /*problem*/) {
   return {};
 }
 bool forward(const Context& /*context*/, const AttentionProblem& /*problem*/, const ForwardArguments& /*arguments*/) {
+  return false;
+}
+std::optional<std::string> paged_unsupported(const AttentionProblem& problem) {
+  return unsupported(problem);
+}
+std::string paged_kernel(const AttentionProblem& /*problem*/) {
+  return {};
+}
+bool paged_forward(const Context& /*context*/, const AttentionProblem& /*problem*/,
+                   const ForwardArguments& /*arguments*/, const KeyPages& /*pages*/) {
   return false;
 }
 

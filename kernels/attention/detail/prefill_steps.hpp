@@ -20,6 +20,16 @@ struct KvGather {
 void kv_gather_cpu(const KvGather& gather);
 void kv_gather_cuda(const Context& context, const KvGather& gather);  ///< defined where there is CUDA
 
+/// Keys and values [first, first + rows) of every sequence, dense (batch, num_kv_heads, rows, head_dim). Of 16 bits,
+/// rows of whole 16-byte pieces on 16 bytes; `view` is paged.
+struct KvRows {
+  KvView view;
+  std::int64_t first = 0, rows = 0;
+  void* k = nullptr;
+  void* v = nullptr;
+};
+void kv_rows_cuda(const Context& context, const KvRows& rows);  ///< defined where there is CUDA
+
 /// Queries (heads, rows, head_dim) of one sequence in `dtype`, dense and `copies` times one after another: not every
 /// implementation takes a stride of zero.
 struct QueryCopies {

@@ -61,6 +61,7 @@ TEST(KvCache, KeepsWhatWasAppendedContiguousAndPaged) {
       }
       for (std::int64_t b = 0; b < 3; ++b) expect_rows(cache.view(), k, v, b, held[b]);
       EXPECT_EQ(cache.view().longest(), 70);
+      EXPECT_EQ(cache.view().page_count, page == 0 ? 3 : page == 16 ? 3 * 7 : 3 * 4);
       EXPECT_EQ(cache.view().total_tokens(), 62 + 17 + 70);
     }
   }
@@ -87,6 +88,7 @@ TEST(KvCache, PagesComeFromAPoolAndGoBack) {
   EXPECT_EQ(cache.free_pages(), 5);
   cache.append(cpu.context, DType::fp32, k.from_row(0), k.from_row(0), std::array<std::int64_t, 2>{33, 16});
   EXPECT_EQ(cache.free_pages(), 1);
+  EXPECT_EQ(cache.view().page_count, 5);
   const std::string full = error_of([&] {
     cache.append(cpu.context, DType::fp32, k.from_row(0), k.from_row(0), std::array<std::int64_t, 2>{16, 1});
   });

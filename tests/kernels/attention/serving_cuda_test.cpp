@@ -1,4 +1,8 @@
 // Cache, decoding, merges and chunked prefill on a GPU, against the formula in fp64.
+#include <cstring>
+#include <numeric>
+#include <random>
+
 #include <gtest/gtest.h>
 
 #include "kernels/attention/decode.hpp"
@@ -79,22 +83,23 @@ struct Batch {
     copy_bytes(lse.data(), Device::cpu(), device_lse.data(), Device::cuda(), lse.size() * 4, gpu.stream);
     gpu.download(device_o, o);
   }
-  DecodePlan run(const DecodeOptions& options = {}) {
-    const DecodePlan plan = plan_decode(Device::cuda(), problem, cache.view(), options);
+  DecodePlan run(const DecodeOptions& options = {}) { return run(options, cache.view()); }
+  DecodePlan run(const DecodeOptions& options, const KvView& view) {
+    const DecodePlan plan = plan_decode(Device::cuda(), problem, view, options);
     poison();
     // What is asked for: the blocks may be larger, as rests under a MiB are not split off.
     const std::size_t before = gpu.allocator.stats().current.requested;
     gpu.allocator.reset_peak();
-    flash_decode(gpu.context, problem, cache.view(), plan, as_const(operand_bhsd(device_q)), operand_bhsd(device_o),
+    flash_decode(gpu.context, problem, view, plan, as_const(operand_bhsd(device_q)), operand_bhsd(device_o),
                  device_lse.data_as<float>());
     EXPECT_EQ((gpu.allocator.stats().peak.requested - before + 511) / 512 * 512, plan.workspace_bytes);
     download();
     return plan;
   }
-  /// Largest error of o over largest |reference|; lse is looked at, too. At most `rows` rows of each sequence.
-  [[nodiscard]] double error() const {
+  /// Largest error of o over largest |reference|; lse is looked at, too. Of every `step`-th sequence.
+  [[nodiscard]] double error(std::int64_t step = 1) const {
     double error = 0, largest = 0;
-    for (std::int64_t b = 0; b < count(); ++b) {
+    for (std::int64_t b = 0; b < count(); b += step) {
       for (std::int64_t h = 0; h < problem.num_heads; ++h) {
         for (std::int64_t t = 0; t < problem.tokens; ++t) {
           const std::int64_t length = lengths[static_cast<std::size_t>(b)];
@@ -166,6 +171,101 @@ TEST_F(ServingCuda, ManyRowsOfManySequences) {
     EXPECT_EQ(values, batch.o.values) << "another run, other bits";
     batch.run({1, 0, Merge::tree, Deal::contiguous});  // told how many: the decoding kernel
     EXPECT_LE(batch.error(), allowed(c.dtype, c.dtype)) << c.head_dim;
+  }
+}
+
+/// The keys and values of a batch in pages dealt out at random from a pool with pages to spare. Where no token lies,
+/// in whole pages and behind the last token of a sequence, there are NaN.
+struct ShuffledPages {
+  std::int64_t page_size, pages_a_sequence, count;
+  std::vector<std::int32_t> table;
+  Tensor k, v, device_table;
+
+  ShuffledPages(const Batch& batch, std::int64_t size)
+      : page_size(size),
+        pages_a_sequence((batch.longest() + size - 1) / size),
+        count(batch.count() * pages_a_sequence + 7),
+        table(static_cast<std::size_t>(count)) {
+    std::iota(table.begin(), table.end(), 0);
+    std::shuffle(table.begin(), table.end(), std::mt19937(static_cast<std::uint32_t>(size)));
+    k = pool(batch, batch.k);
+    v = pool(batch, batch.v);
+    device_table = Tensor(batch.gpu.context, {count}, DType::int32);
+    copy_bytes(device_table.data(), Device::cuda(), table.data(), Device::cpu(), table.size() * 4, batch.gpu.stream);
+    synchronize(batch.gpu.stream);
+  }
+  [[nodiscard]] Tensor pool(const Batch& batch, const HostTensor& rows) const {
+    HostTensor pages(count, rows.heads, page_size, rows.head_dim, rows.dtype);
+    pages.poison();
+    const std::size_t row_bytes = static_cast<std::size_t>(rows.head_dim) * size_of(rows.dtype);
+    for (std::int64_t b = 0; b < rows.batch; ++b) {
+      for (std::int64_t h = 0; h < rows.heads; ++h) {
+        for (std::int64_t t = 0; t < rows.rows; t += page_size) {
+          const std::int64_t page = table[static_cast<std::size_t>(b * pages_a_sequence + t / page_size)];
+          std::memcpy(pages.bytes.data() + static_cast<std::size_t>((page * rows.heads + h) * page_size) * row_bytes,
+                      rows.bytes.data() + static_cast<std::size_t>((b * rows.heads + h) * rows.rows + t) * row_bytes,
+                      static_cast<std::size_t>(std::min(page_size, rows.rows - t)) * row_bytes);
+        }
+      }
+    }
+    return batch.gpu.upload(pages);
+  }
+  [[nodiscard]] KvView view(const Batch& batch) const {
+    KvView view = batch.cache.view();
+    view.k = k.data();
+    view.v = v.data();
+    view.page_size = page_size;
+    view.head_stride = page_size * view.row_stride;
+    view.page_stride = view.num_kv_heads * view.head_stride;
+    view.page_count = count;
+    view.pages = device_table.data_as<std::int32_t>();
+    view.pages_stride = pages_a_sequence;
+    view.paged = true;
+    return view;
+  }
+};
+
+// The same keys in the same order, multiplied alike: the same bits as where they lie one after another.
+TEST_F(ServingCuda, ManyRowsFromPages) {
+  Gpu gpu;
+  const auto& device = properties(Device::cuda());
+  struct Case {
+    std::int64_t head_dim, tokens, length;  // what is left over behind whole tiles: nothing to all but one key
+    DType dtype;
+  };
+  for (const Case& c : {Case{64, 16, 2064, DType::bf16}, Case{64, 9, 2069, DType::fp16},
+                        Case{128, 16, 2191, DType::bf16}, Case{128, 9, 2048, DType::fp16}}) {
+    const std::string text = "d" + std::to_string(c.head_dim) + " " + std::string(name(c.dtype));
+    constexpr std::int64_t kKvHeads = 2, kHeads = 8;
+    const auto sequences = static_cast<std::size_t>((device.multiprocessors + kKvHeads - 1) / kKvHeads);
+    Batch batch(gpu, {kHeads, c.tokens, c.dtype}, kKvHeads, c.head_dim, std::vector<std::int64_t>(sequences, c.length),
+                c.dtype);
+    batch.run();
+    EXPECT_LE(batch.error(33), allowed(c.dtype, c.dtype) + unit_roundoff(c.dtype)) << text;
+    const std::vector<float> values = batch.o.values, lse = batch.lse;
+    for (const std::int64_t page : {16, 64, 128, 256}) {
+      const std::string paged = text + " page " + std::to_string(page);
+      const ShuffledPages pages(batch, page);
+      const DecodePlan plan = batch.run({}, pages.view(batch));
+      if (device.sm == 90) {
+        EXPECT_EQ(plan.kernel, "flash_sm90_d" + std::to_string(c.head_dim) + "_paged_" + std::string(name(c.dtype)));
+        EXPECT_EQ(values, batch.o.values) << paged;
+        EXPECT_EQ(lse, batch.lse) << paged;
+      } else {
+        EXPECT_LE(batch.error(33), allowed(c.dtype, c.dtype)) << paged;
+      }
+      batch.run({1, 0, Merge::tree, Deal::contiguous}, pages.view(batch));  // told how many: the decoding kernel
+      EXPECT_LE(batch.error(33), allowed(c.dtype, c.dtype)) << paged;
+    }
+    if (c.head_dim == 64) {
+      Batch cached(gpu, {kHeads, c.tokens, c.dtype}, kKvHeads, c.head_dim,
+                   std::vector<std::int64_t>(sequences, c.length), c.dtype, 64);
+      const DecodePlan plan = cached.run();
+      if (device.sm == 90) {
+        EXPECT_TRUE(plan.packed) << text;
+        EXPECT_EQ(values, cached.o.values) << text;
+      }
+    }
   }
 }
 

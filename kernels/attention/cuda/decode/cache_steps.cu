@@ -1,9 +1,11 @@
 // Rows into a KV cache, out of it, and normalized parts joined: the steps around the attention of chunked prefill.
+#include <bit>
 #include <type_traits>
 
 #include "kernels/attention/cuda/decode/common.cuh"
 #include "kernels/attention/detail/kv_append.hpp"
 #include "kernels/attention/detail/prefill_steps.hpp"
+#include "kernels/runtime/check.hpp"
 #include "kernels/runtime/cuda_check.hpp"
 
 namespace warpmeter::attention::detail {
@@ -142,6 +144,32 @@ __global__ void merge_normalized_wide_kernel(NormalizedParts p, int block_rows) 
   if (c == 0) p.out_lse[row] = sum == 0 ? cuda_decode::kMinusInfinity : top + logf(sum);
 }
 
+/// What lies in pages; sizes and strides in pieces of 16 bytes, but page_shift: log2 of the page's rows.
+struct RowsParams {
+  const uint4 *k, *v;
+  uint4 *out_k, *out_v;
+  const std::int32_t* pages;
+  std::int64_t pages_stride, page_stride, head_stride, row_stride, first, rows;
+  int row_pieces, page_shift;
+};
+
+__global__ void rows_kernel(RowsParams p, int block_rows) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::int64_t b = blockIdx.z;
+  const std::int64_t h = blockIdx.y;
+  const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * block_rows + thread / p.row_pieces;
+  const int c = thread % p.row_pieces;
+  if (thread / p.row_pieces >= block_rows || t >= p.rows) return;
+  const std::int64_t position = p.first + t;
+  const std::int64_t page = p.pages[b * p.pages_stride + (position >> p.page_shift)];
+  const std::int64_t row = position & ((std::int64_t{1} << p.page_shift) - 1);
+  const std::int64_t at = page * p.page_stride + h * p.head_stride + row * p.row_stride + c;
+  const std::int64_t out = ((b * gridDim.y + h) * p.rows + t) * p.row_pieces + c;
+  const uint4 k = p.k[at], v = p.v[at];
+  p.out_k[out] = k;
+  p.out_v[out] = v;
+}
+
 /// Whether rows of 16-bit elements can be moved 16 bytes at a time.
 bool whole_pieces(DType dtype, std::int64_t head_dim, const void* data, std::int64_t head_stride,
                   std::int64_t row_stride) {
@@ -181,6 +209,31 @@ void kv_gather_cuda(const Context& context, const KvGather& gather) {
   gather_kernel<<<grid_of(gather.length, rows, view.num_kv_heads, 1), kThreads, 0,
                   static_cast<cudaStream_t>(context.stream.handle)>>>(params, element_of(view.dtype),
                                                                       element_of(gather.dtype), rows);
+  check_launch();
+}
+
+void kv_rows_cuda(const Context& context, const KvRows& rows) {
+  constexpr std::int64_t kPiece = 8;  // elements
+  const KvView& view = rows.view;
+  WM_CHECK(view.paged && whole_pieces(view.dtype, view.head_dim, view.k, 0, view.row_stride) &&
+               whole_pieces(view.dtype, view.head_dim, view.v, 0, view.row_stride),
+           "rows of whole 16-byte pieces, in pages");
+  const RowsParams params{static_cast<const uint4*>(view.k),
+                          static_cast<const uint4*>(view.v),
+                          static_cast<uint4*>(rows.k),
+                          static_cast<uint4*>(rows.v),
+                          view.pages,
+                          view.pages_stride,
+                          view.page_stride / kPiece,
+                          view.head_stride / kPiece,
+                          view.row_stride / kPiece,
+                          rows.first,
+                          rows.rows,
+                          static_cast<int>(view.head_dim / kPiece),
+                          std::countr_zero(static_cast<std::uint64_t>(view.page_size))};
+  const int block_rows = rows_of_block(params.row_pieces);
+  rows_kernel<<<grid_of(rows.rows, block_rows, view.num_kv_heads, view.batch), kThreads, 0,
+                static_cast<cudaStream_t>(context.stream.handle)>>>(params, block_rows);
   check_launch();
 }
 

@@ -22,7 +22,7 @@
 namespace warpmeter::attention::flash_sm90 {
 
 template <class T, class Config>
-__global__ void __launch_bounds__(Config::kThreads, 1) forward_kernel(const __grid_constant__ ForwardParams params) {
+__device__ __forceinline__ void run_block(const typename Config::Params& params) {
   extern __shared__ unsigned char shared_memory[];
   const std::uint32_t shared = (ptx::shared_address(shared_memory) + 1023) / 1024 * 1024;
   if (threadIdx.x == 0) {
@@ -55,6 +55,16 @@ __global__ void __launch_bounds__(Config::kThreads, 1) forward_kernel(const __gr
     ptx::set_max_registers_more<Config::kConsumerRegisters>();
     Consumer<T, Config>(params, shared, __shfl_sync(0xffffffffu, warpgroup - 1, 0)).run();
   }
+}
+
+template <class T, class Config>
+__global__ void __launch_bounds__(Config::kThreads, 1) forward_kernel(const __grid_constant__ ForwardParams params) {
+  run_block<T, Config>(params);
+}
+template <class T, class Config>
+__global__ void __launch_bounds__(Config::kThreads, 1)
+    paged_forward_kernel(const __grid_constant__ PagedForwardParams params) {
+  run_block<T, Config>(params);
 }
 
 }  // namespace warpmeter::attention::flash_sm90

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/attention/cuda/flash_sm90/params.hpp"
+
 /// Tiles, roles and the shared-memory layout of one compiled forward.
 namespace warpmeter::attention::flash_sm90 {
 
@@ -11,6 +13,8 @@ namespace warpmeter::attention::flash_sm90 {
 template <int kHeadDim_, int kBlockM_, int kBlockN_, bool kCausal_, bool kPingPong_, int kStages_ = 2,
           int kQueryStages_ = 1>
 struct ForwardConfig {
+  using Params = ForwardParams;
+  static constexpr bool kPaged = false;
   static constexpr int kHeadDim = kHeadDim_, kBlockM = kBlockM_, kBlockN = kBlockN_;
   static constexpr bool kCausal = kCausal_, kPingPong = kPingPong_;
   static constexpr bool kPrefetch = !kCausal;      ///< of what an item begins with, into L2
@@ -60,6 +64,15 @@ struct ForwardConfig {
   static_assert((kConsumers == 2 || kConsumers == 3) && kBlockM % 64 == 0 && kBlockN % 16 == 0 && kHeadDim % 16 == 0 &&
                 kBlockN <= 256);
   static_assert(kSharedBytes <= 227 * 1024);
+};
+
+/// The same with keys and values in pages, in whole blocks: what lies behind the last key is no zero there.
+template <class Config>
+struct PagedConfig : Config {
+  using Params = PagedForwardParams;
+  static constexpr bool kPaged = true;
+  static constexpr int kLeastPage = 16, kMostBoxes = Config::kBlockN / kLeastPage;  ///< of a key block
+  static_assert(!Config::kCausal && Config::kBlockN == kPagedBlock);
 };
 
 // The tiles in use; measured beside others in dev/flash_sm90.md.

@@ -2,7 +2,7 @@
 
 #include "kernels/attention/cuda/flash_sm90/kernels.hpp"
 
-/// One pair of objects an instantiation file; kernels.cpp picks among them.
+/// Two objects an instantiation file; kernels.cpp picks among them.
 namespace warpmeter::attention::flash_sm90 {
 
 extern const ForwardKernel kForwardBf16D64, kForwardBf16D80, kForwardBf16D96, kForwardBf16D128, kForwardBf16D256;
@@ -11,5 +11,6 @@ extern const ForwardKernel kForwardBf16D64Causal, kForwardBf16D80Causal, kForwar
 extern const ForwardKernel kForwardFp16D64, kForwardFp16D80, kForwardFp16D96, kForwardFp16D128, kForwardFp16D256;
 extern const ForwardKernel kForwardFp16D64Causal, kForwardFp16D80Causal, kForwardFp16D96Causal, kForwardFp16D128Causal,
     kForwardFp16D256Causal;
+extern const ForwardKernel kForwardBf16D64Paged, kForwardBf16D128Paged, kForwardFp16D64Paged, kForwardFp16D128Paged;
 
 }  // namespace warpmeter::attention::flash_sm90

@@ -12,23 +12,56 @@
 /// The first warpgroup's three threads: one draws work items, one loads queries and keys, one values.
 namespace warpmeter::attention::flash_sm90 {
 
+/// The pages that a key block lies in.
 template <class Config>
-__device__ __forceinline__ void load_keys(const CUtensorMap* map, std::uint32_t base, std::uint32_t full,
-                                          std::uint32_t empty, RingPosition<Config::kStages> position,
-                                          const WorkItem& work, int kv_head, int block) {
-  const std::uint32_t barrier = full + 8 * position.stage();
-  ptx::mbarrier_wait(empty + 8 * position.stage(), position.phase() ^ 1);
-  ptx::mbarrier_arrive_expect(barrier, Config::kKeyBytes);
+struct BlockPages {
+  std::int32_t page[Config::kMostBoxes];
+  int row;  ///< in its page, of each box; 0 where there are several
+
+  __device__ __forceinline__ BlockPages(const PagedForwardParams& params, int batch, int block) {
+    const int key = block * Config::kBlockN;
+    const std::int32_t* const table = params.pages + batch * params.pages_stride + (key >> params.page_shift);
+    row = key & ((1 << params.page_shift) - 1);
 #pragma unroll
-  for (int panel = 0; panel < Config::kPanels; ++panel) {
-    ptx::tma_load_4d(base + position.stage() * Config::kKeyBytes + panel * Config::kKeyPanelBytes, map, barrier,
-                     panel * 64, block * Config::kBlockN, kv_head, work.batch, ptx::L2Policy::evict_last);
+    for (int box = 0; box < Config::kMostBoxes; ++box) page[box] = box < params.boxes ? __ldg(table + box) : 0;
+  }
+};
+
+template <class Config>
+__device__ __forceinline__ void load_keys(const typename Config::Params& params, const CUtensorMap* map,
+                                          std::uint32_t base, std::uint32_t full, std::uint32_t empty,
+                                          RingPosition<Config::kStages> position, const WorkItem& work, int kv_head,
+                                          int block) {
+  const std::uint32_t barrier = full + 8 * position.stage();
+  if constexpr (Config::kPaged) {
+    // Asked for before the stage is free: what they take nobody waits for.
+    const BlockPages<Config> pages(params, work.batch, block);
+    ptx::mbarrier_wait(empty + 8 * position.stage(), position.phase() ^ 1);
+    ptx::mbarrier_arrive_expect(barrier, Config::kKeyBytes);
+    const std::uint32_t stage = base + position.stage() * Config::kKeyBytes;
+#pragma unroll
+    for (int box = 0; box < Config::kMostBoxes; ++box) {
+      if (box == params.boxes) break;
+#pragma unroll
+      for (int panel = 0; panel < Config::kPanels; ++panel) {
+        ptx::tma_load_4d(stage + panel * Config::kKeyPanelBytes + box * params.box_bytes, map, barrier, panel * 64,
+                         pages.row, kv_head, pages.page[box], ptx::L2Policy::evict_last);
+      }
+    }
+  } else {
+    ptx::mbarrier_wait(empty + 8 * position.stage(), position.phase() ^ 1);
+    ptx::mbarrier_arrive_expect(barrier, Config::kKeyBytes);
+#pragma unroll
+    for (int panel = 0; panel < Config::kPanels; ++panel) {
+      ptx::tma_load_4d(base + position.stage() * Config::kKeyBytes + panel * Config::kKeyPanelBytes, map, barrier,
+                       panel * 64, block * Config::kBlockN, kv_head, work.batch, ptx::L2Policy::evict_last);
+    }
   }
 }
 
 /// Brings what an item will begin with into the L2 cache: its queries and its last key block.
 template <class Config>
-__device__ __forceinline__ void prefetch_item(const ForwardParams& params, const WorkItem& work) {
+__device__ __forceinline__ void prefetch_item(const typename Config::Params& params, const WorkItem& work) {
   const int kv_head = work.head / params.group_size;
 #pragma unroll 1
   for (int panel = 0; panel < Config::kPanels; ++panel) {
@@ -38,8 +71,18 @@ __device__ __forceinline__ void prefetch_item(const ForwardParams& params, const
                            work.batch * params.query_batches);
     }
     const int row = (work.blocks - 1) * Config::kBlockN;
-    ptx::tma_prefetch_4d(&params.k, panel * 64, row, kv_head, work.batch);
-    ptx::tma_prefetch_4d(&params.v, panel * 64, row, kv_head, work.batch);
+    if constexpr (Config::kPaged) {
+      const std::int32_t* const table = params.pages + work.batch * params.pages_stride + (row >> params.page_shift);
+#pragma unroll 1
+      for (int box = 0; box < params.boxes; ++box) {
+        const int page = __ldg(table + box), row_in_page = row & ((1 << params.page_shift) - 1);
+        ptx::tma_prefetch_4d(&params.k, panel * 64, row_in_page, kv_head, page);
+        ptx::tma_prefetch_4d(&params.v, panel * 64, row_in_page, kv_head, page);
+      }
+    } else {
+      ptx::tma_prefetch_4d(&params.k, panel * 64, row, kv_head, work.batch);
+      ptx::tma_prefetch_4d(&params.v, panel * 64, row, kv_head, work.batch);
+    }
   }
 }
 
@@ -47,7 +90,7 @@ __device__ __forceinline__ void prefetch_item(const ForwardParams& params, const
 /// and some divisions, nobody waits for. It draws late, when the keys of the item before are nearly all asked for:
 /// what a block has drawn no other can take over, and they shall finish together.
 template <class Config>
-__device__ __forceinline__ void schedule(const ForwardParams& params, std::uint32_t shared) {
+__device__ __forceinline__ void schedule(const typename Config::Params& params, std::uint32_t shared) {
   int item = static_cast<int>(blockIdx.x);
   std::uint32_t demand = 0;
   for (RingPosition<Config::kWorkSlots> slot;; slot = slot.next()) {
@@ -90,7 +133,7 @@ __device__ __forceinline__ bool take_item(std::uint32_t shared, RingPosition<Con
 /// The thread that feeds the copy engine with queries and keys: an item's last key block, its queries, the other
 /// blocks.
 template <class Config>
-__device__ __forceinline__ void load_queries_and_keys(const ForwardParams& params, std::uint32_t shared) {
+__device__ __forceinline__ void load_queries_and_keys(const typename Config::Params& params, std::uint32_t shared) {
   ptx::prefetch_tensor_map(&params.q);
   ptx::prefetch_tensor_map(&params.k);
   RingPosition<Config::kWorkSlots> slot;
@@ -102,8 +145,8 @@ __device__ __forceinline__ void load_queries_and_keys(const ForwardParams& param
     constexpr int kDrawAt = 2;  // blocks yet to be asked for beyond this one
     const auto load_block = [&](int block) {
       if (block == kDrawAt) ptx::mbarrier_arrive(shared + Config::kWorkDemand);
-      load_keys<Config>(&params.k, shared + Config::kKeyOffset, shared + Config::kKeyFull, shared + Config::kKeyEmpty,
-                        key, work, kv_head, block);
+      load_keys<Config>(params, &params.k, shared + Config::kKeyOffset, shared + Config::kKeyFull,
+                        shared + Config::kKeyEmpty, key, work, kv_head, block);
       key = key.next();
     };
     if (work.blocks <= kDrawAt) ptx::mbarrier_arrive(shared + Config::kWorkDemand);
@@ -129,7 +172,7 @@ __device__ __forceinline__ void load_queries_and_keys(const ForwardParams& param
 
 /// The thread that feeds the copy engine with values.
 template <class Config>
-__device__ __forceinline__ void load_values(const ForwardParams& params, std::uint32_t shared) {
+__device__ __forceinline__ void load_values(const typename Config::Params& params, std::uint32_t shared) {
   ptx::prefetch_tensor_map(&params.v);
   RingPosition<Config::kWorkSlots> slot;
   RingPosition<Config::kStages> value;
@@ -138,7 +181,7 @@ __device__ __forceinline__ void load_values(const ForwardParams& params, std::ui
     const int kv_head = work.head / params.group_size;
 #pragma unroll 1
     for (int block = work.blocks - 1; block >= 0; --block) {
-      load_keys<Config>(&params.v, shared + Config::kValueOffset, shared + Config::kValueFull,
+      load_keys<Config>(params, &params.v, shared + Config::kValueOffset, shared + Config::kValueFull,
                         shared + Config::kValueEmpty, value, work, kv_head, block);
       value = value.next();
     }

@@ -80,16 +80,10 @@ bool fuses(Device device, const RopeLinear& a) {
 void rope_linear(const Context& context, const RopeLinear& a) {
   const DeviceGuard guard(context.device());
   const int multiprocessors = sm90::attribute(context.device(), cudaDevAttrMultiProcessorCount);
-  const std::int64_t row_tiles = divide_up(a.rows, sm90::kRows);
-  const auto cost = [&](int columns) {
-    return sm90::rounds_cost(row_tiles, 3 * a.heads * a.head_dim, columns, multiprocessors);
-  };
-  const bool narrow = cost(192) < cost(256);
-  const auto of_type = [&](auto type) {
-    using T = decltype(type);
-    narrow ? run<T, 192>(context, a, multiprocessors) : run<T, 256>(context, a, multiprocessors);
-  };
-  a.dtype == DType::bf16 ? of_type(__nv_bfloat16{}) : of_type(__half{});
+  sm90::with_tile_columns<160, 192, 256>(a.rows, 3 * a.heads * a.head_dim, multiprocessors, [&]<int kColumns>() {
+    a.dtype == DType::bf16 ? run<__nv_bfloat16, kColumns>(context, a, multiprocessors)
+                           : run<__half, kColumns>(context, a, multiprocessors);
+  });
   check_launch();
 }
 

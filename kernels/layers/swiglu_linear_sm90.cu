@@ -23,36 +23,50 @@ struct SwigluEpilogue {
   template <class T, int kColumns>
   __device__ __forceinline__ void store(const float (&d)[kColumns / 2], int first_row, int column_tile) const {
     constexpr int kGroups = kColumns / 2 / 8;  // of eight columns of the result
-    static_assert(kGroups % 4 == 0);
+    constexpr int kInFours = kGroups / 4 * 4;
     const int quad_thread = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const std::int64_t row = first_row + sm90::row_of_thread(half);
-#pragma unroll
-      for (int group = 0; group < kGroups; group += 4) {
-        std::uint32_t gate[4], up[4], hidden[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int j = 4 * (group + i) + 2 * half;
-          gate[i] = ptx::pack2<T>(d[j], d[j + 1]);
-          up[i] = ptx::pack2<T>(d[j + kColumns / 4], d[j + 1 + kColumns / 4]);
-          // As a pass of its own would find them.
-          const float2 g = ptx::unpack2<T>(gate[i]), u = ptx::unpack2<T>(up[i]);
-          hidden[i] = ptx::pack2<T>(g.x * sigmoid(g.x) * u.x, g.y * sigmoid(g.y) * u.y);
-        }
-        const int column = column_tile * part_columns + (group + quad_thread) * 8;
-        const bool inside = row < rows && column < width;
-        const auto put = [&](void* matrix, std::uint32_t(&piece)[4], std::int64_t stride, std::int64_t offset) {
-          ptx::transpose_quad(piece, quad_thread);
-          if (!inside) return;
-          *reinterpret_cast<uint4*>(static_cast<T*>(matrix) + row * stride + offset + column) =
-              make_uint4(piece[0], piece[1], piece[2], piece[3]);
+      // This thread's two columns of a group: gate, up and result, rounded where a pass of its own would find them so.
+      const auto pairs_of = [&](int group, std::uint32_t& gate, std::uint32_t& up, std::uint32_t& hidden) {
+        const int j = 4 * group + 2 * half;
+        gate = ptx::pack2<T>(d[j], d[j + 1]);
+        up = ptx::pack2<T>(d[j + kColumns / 4], d[j + 1 + kColumns / 4]);
+        const float2 g = ptx::unpack2<T>(gate), u = ptx::unpack2<T>(up);
+        hidden = ptx::pack2<T>(g.x * sigmoid(g.x) * u.x, g.y * sigmoid(g.y) * u.y);
+      };
+      const auto put_all = [&](int column, const auto& gate, const auto& up, const auto& hidden) {
+        if (row >= rows || column >= width) return;
+        const auto put = [&](void* matrix, std::int64_t stride, std::int64_t offset, const auto& piece) {
+          using Piece = std::decay_t<decltype(piece)>;
+          *reinterpret_cast<Piece*>(static_cast<T*>(matrix) + row * stride + offset + column) = piece;
         };
         if (gate_up != nullptr) {
-          put(gate_up, gate, 2 * static_cast<std::int64_t>(width), 0);
-          put(gate_up, up, 2 * static_cast<std::int64_t>(width), width);
+          put(gate_up, 2 * static_cast<std::int64_t>(width), 0, gate);
+          put(gate_up, 2 * static_cast<std::int64_t>(width), width, up);
         }
-        if (out != nullptr) put(out, hidden, width, 0);
+        if (out != nullptr) put(out, width, 0, hidden);
+      };
+      const int first_column = column_tile * part_columns;
+#pragma unroll
+      for (int group = 0; group < kInFours; group += 4) {
+        std::uint32_t gate[4], up[4], hidden[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) pairs_of(group + i, gate[i], up[i], hidden[i]);
+        if (gate_up != nullptr) {
+          ptx::transpose_quad(gate, quad_thread);
+          ptx::transpose_quad(up, quad_thread);
+        }
+        ptx::transpose_quad(hidden, quad_thread);
+        const auto whole = [](const std::uint32_t(&x)[4]) { return make_uint4(x[0], x[1], x[2], x[3]); };
+        put_all(first_column + (group + quad_thread) * 8, whole(gate), whole(up), whole(hidden));
+      }
+#pragma unroll
+      for (int group = kInFours; group < kGroups; ++group) {
+        std::uint32_t gate, up, hidden;
+        pairs_of(group, gate, up, hidden);
+        put_all(first_column + group * 8 + quad_thread * 2, gate, up, hidden);
       }
     }
   }
@@ -74,14 +88,10 @@ bool fuses(Device device, const SwigluLinear& a) {
 void swiglu_linear(const Context& context, const SwigluLinear& a) {
   const DeviceGuard guard(context.device());
   const int multiprocessors = sm90::attribute(context.device(), cudaDevAttrMultiProcessorCount);
-  const std::int64_t row_tiles = divide_up(a.rows, sm90::kRows);
-  const auto cost = [&](int columns) { return sm90::rounds_cost(row_tiles, 2 * a.width, columns, multiprocessors); };
-  const bool narrow = cost(192) < cost(256);
-  const auto of_type = [&](auto type) {
-    using T = decltype(type);
-    narrow ? run<T, 192>(context, a, multiprocessors) : run<T, 256>(context, a, multiprocessors);
-  };
-  a.dtype == DType::bf16 ? of_type(__nv_bfloat16{}) : of_type(__half{});
+  sm90::with_tile_columns<160, 192, 256>(a.rows, 2 * a.width, multiprocessors, [&]<int kColumns>() {
+    a.dtype == DType::bf16 ? run<__nv_bfloat16, kColumns>(context, a, multiprocessors)
+                           : run<__half, kColumns>(context, a, multiprocessors);
+  });
   check_launch();
 }
 

@@ -49,9 +49,6 @@ class FusedBlock final : public Block {
       return Array(memory, name, count, type, MemoryKind::activations);
     };
     const bool all = keep == Keep::everything;
-    // For a backward gate and up must be written all the same: at xl the two operations were faster then (H200: 74 us,
-    // 79 as one kernel, whose tiles fill five rounds of the multiprocessors by four fifths).
-    const bool may_fuse = keep == Keep::nothing;
 
     NormedResidual first = norm_stream(executor, c, "NORM1", c.weight(places.norm1), stream);
     Array qkv = array({"q, k, v", "QKV_MATMUL"}, rows * 3 * width);
@@ -64,7 +61,7 @@ class FusedBlock final : public Block {
                                     .x = first.normed.data(),
                                     .weight = c.weight(places.wq),
                                     .qkv = qkv.data()};
-    const bool turns = may_fuse && executor.fuses(turned);
+    const bool turns = executor.fuses(turned);
     if (turns) {
       executor.fused_matmul("QKV_ROPE_MATMUL", layers::rope_linear, turned);
     } else {
@@ -96,16 +93,18 @@ class FusedBlock final : public Block {
     }
 
     layers::SwigluLinear gated{.rows = rows, .in = width, .width = inner, .dtype = type};
-    const bool gates = may_fuse && executor.fuses(gated);
+    const bool gates = executor.fuses(gated);
     Array gate_up, hidden;
+    // A backward wants gate and up, and nothing else of this does.
+    if (!gates || all) gate_up = array({"gate, up", "FFN_W13_MATMUL"}, rows * 2 * inner);
     if (gates) {
-      hidden = array({"hidden", "FFN_W13_SWIGLU_MATMUL"}, rows * inner);
+      if (!only_for_backward) hidden = array({"hidden", "FFN_W13_SWIGLU_MATMUL"}, rows * inner);
       gated.x = second.normed.data();
       gated.weights = c.weight(places.w1);
+      gated.gate_up = gate_up.data();
       gated.out = hidden.data();
       executor.fused_matmul("FFN_W13_SWIGLU_MATMUL", layers::swiglu_linear, gated);
     } else {
-      gate_up = array({"gate, up", "FFN_W13_MATMUL"}, rows * 2 * inner);
       executor.matmul("FFN_W13_MATMUL", linear_forward(rows, width, 2 * inner, compute, type), second.normed.data(),
                       c.weight(places.w1), gate_up.data());
     }

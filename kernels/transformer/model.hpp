@@ -28,7 +28,7 @@ struct ModelOptions {
   layers::MatmulOptions matmul{};
   bool side_stream =
       true;  ///< fused on CUDA: weight gradients go to a second stream, beside the input gradients' chain
-  bool fused_products = true;      ///< inference, fused, Hopper, 16 bits: RoPE and SwiGLU in the products before
+  bool fused_products = true;      ///< fused, Hopper, 16 bits: RoPE and SwiGLU in the products before
   std::vector<bool> frozen{};      ///< parameters that are not trained, by index; empty: none
   std::int64_t micro_batches = 1;  ///< forward_backward() calls whose gradients add up to a step's mean
 };

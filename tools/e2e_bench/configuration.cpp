@@ -66,7 +66,7 @@ void add_options(OptionTable& table) {
   side.default_note = "on with fused on CUDA";
   table.add(side);
   OptionSpec products = row_option("--fused-products", "", "true", "",
-                                   "Inference: RoPE and SwiGLU within the products before them (16 bits on Hopper).",
+                                   "RoPE and SwiGLU within the products before them (16 bits on Hopper).",
                                    "--no-fused-products");
   products.negation = "--no-fused-products";
   products.default_note = "on with fused on CUDA";

@@ -23,11 +23,9 @@
 ///
 ///   tile    128 rows x kColumns; a block stays on its multiprocessor and goes through tiles
 ///   blocks  three warpgroups: one thread of the first fills a ring of stages of 64 steps of K through the copy engine,
-///   the
-///           other two multiply 64 rows each
-///   shared  kStages * (128 + kColumns) * 128 bytes and two barriers a stage: `full` is completed by the copies,
-///   `empty`
-///           by the eight warps that have multiplied
+///           the other two multiply 64 rows each
+///   shared  kStages * (128 + kColumns) * 128 bytes and two barriers a stage: the copies complete `full`, the eight
+///           warps that have multiplied `empty`
 ///   early   begins beside the end of the kernel before it: barriers, then the first stages' weights; x and all writes
 ///           come after that kernel
 ///   limits  `in` a multiple of 8 (rows of whole 16 bytes)
@@ -190,10 +188,18 @@ __device__ __forceinline__ int row_of_thread(int half) {
   return thread / 32 * 16 + thread % 32 / 4 + 8 * half;
 }
 
-/// Multiplications' time of a layer's tiles by their width: rounds of all multiprocessors times what one takes.
-[[nodiscard]] inline std::int64_t rounds_cost(std::int64_t row_tiles, std::int64_t columns, int tile_columns,
-                                              int multiprocessors) {
-  return divide_up(row_tiles * divide_up(columns, tile_columns), multiprocessors) * tile_columns;
+/// Calls run.operator()<kColumns>() with that of the tile widths which a layer's products take least time with: rounds
+/// of all multiprocessors times what one takes, which is its columns and, in the same measure, its beginning and
+/// epilogue.
+template <int... kWidths, class Run>
+void with_tile_columns(std::int64_t rows, std::int64_t columns, int multiprocessors, Run&& run) {
+  const std::int64_t row_tiles = divide_up(rows, kRows);
+  const auto cost = [&](int width) {
+    return divide_up(row_tiles * divide_up(columns, width), multiprocessors) * (width + 16);
+  };
+  const std::int64_t least = std::min({cost(kWidths)...});
+  bool found = false;
+  ((!found && cost(kWidths) == least ? (found = true, run.template operator()<kWidths>()) : void()), ...);
 }
 
 template <class T>

@@ -48,8 +48,10 @@ struct Shape {
 };
 
 TEST_F(LinearEpilogue, SwigluOfAProduct) {
-  // One step of K, fewer than stages, many; rows and columns that fill no tile; more tiles than multiprocessors.
-  for (const Shape s : {Shape{1, 8, 8}, Shape{111, 64, 160}, Shape{130, 200, 104}, Shape{257, 1000, 328}}) {
+  // One step of K, fewer than stages, many; rows and columns that fill no tile, of each width (160, 192, 256 on 132
+  // multiprocessors); more tiles than multiprocessors.
+  for (const Shape s : {Shape{1, 8, 8}, Shape{111, 64, 160}, Shape{130, 200, 104}, Shape{257, 1000, 328},
+                        Shape{1000, 72, 1528}, Shape{1000, 72, 1992}, Shape{1000, 40, 5112}}) {
     for (const DType dtype : kTypes) {
       SCOPED_TRACE(std::string(name(dtype)) + " " + std::to_string(s.rows) + " x " + std::to_string(s.in) + " x " +
                    std::to_string(s.width));
@@ -134,7 +136,7 @@ TEST_F(LinearEpilogue, RopeOfAProductIsTheTwoOperations) {
   };
   const auto product = make_matmul(context_, {.try_candidates = false});
   for (const Heads h : {Heads{1, 1, 1, 8}, Heads{111, 37, 4, 16}, Heads{130, 65, 3, 80}, Heads{1024, 256, 12, 64},
-                        Heads{1024, 256, 20, 64}, Heads{512, 256, 32, 80}}) {
+                        Heads{1024, 256, 16, 64}, Heads{1024, 256, 20, 64}, Heads{512, 256, 32, 80}}) {
     for (const DType dtype : kTypes) {
       const std::int64_t width = h.heads * h.head_dim;
       SCOPED_TRACE(std::string(name(dtype)) + " " + std::to_string(h.rows) + " x " + std::to_string(width));

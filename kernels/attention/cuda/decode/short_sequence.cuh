@@ -117,7 +117,6 @@ __global__ void __launch_bounds__(ShortConfig<kD, kGroups>::kThreads, 1) decode_
   if (threadIdx.x == 0) {
     ptx::mbarrier_init(barrier, 1);
     ptx::mbarrier_init_fence();
-    ptx::mbarrier_arrive_expect(barrier, static_cast<std::uint32_t>(p.rows * C::kRowBytes));
   }
   ptx::arrive_at_cluster();
 
@@ -215,6 +214,8 @@ __global__ void __launch_bounds__(ShortConfig<kD, kGroups>::kThreads, 1) decode_
   // To each block its columns, and to all of them m and l.
   const int partial = warp / 4 * 32 + part * 4 + warp % 4;
   ptx::wait_for_cluster();  // all blocks have begun and set up their barriers
+  // Bytes may come before they are announced: the phase waits for this arrival, too.
+  if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(barrier, static_cast<std::uint32_t>(p.rows * C::kRowBytes));
   if (quad_row < p.rows) {
     const std::uint32_t to = base + C::kSumsAt + (quad_row * C::kRowFloats + partial * C::kColumns + quad_column) * 4;
     constexpr int kTilesOfBlock = C::kColumns / 8;

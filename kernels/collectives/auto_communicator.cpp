@@ -88,6 +88,16 @@ class AutoCommunicator final : public Communicator {
     const std::size_t bytes = c.kind == CollectiveKind::all_gather ? c.output.bytes() : c.input.bytes();
     return enqueue(*pick(table_.choice(c.kind, static_cast<std::int64_t>(bytes))), c);
   }
+  void run_all_gather_v(std::span<const CollectiveBuffer> pieces, StreamView stream) override {
+    start_all_gather_v(pieces, stream).wait();
+  }
+  /// By what the table says of all_gather, of as many bytes.
+  Work start_all_gather_v(std::span<const CollectiveBuffer> pieces, StreamView stream) override {
+    std::size_t bytes = 0;
+    for (const CollectiveBuffer& piece : pieces) bytes += piece.bytes();
+    const AutoTable::Choice choice = table_.choice(CollectiveKind::all_gather, static_cast<std::int64_t>(bytes));
+    return pick(choice)->all_gather_v_async(pieces, stream);
+  }
 
  private:
   [[nodiscard]] Communicator* pick(AutoTable::Choice choice) const {

@@ -1,7 +1,9 @@
 #include "kernels/collectives/communicator.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "kernels/runtime/check.hpp"
 
@@ -37,6 +39,32 @@ Collective make(CollectiveKind kind, const CollectiveBuffer& input, const Collec
   collective.stream = stream;
   return collective;
 }
+
+/// What stands for all_gather_v where a backend has nothing better.
+std::vector<Collective> broadcasts_of(std::span<const CollectiveBuffer> pieces, StreamView stream) {
+  std::vector<Collective> calls;
+  for (std::size_t r = 0; r < pieces.size(); ++r) {
+    if (pieces[r].count == 0) continue;
+    calls.push_back(make(CollectiveKind::broadcast, pieces[r], pieces[r], stream, ReduceOp::sum, static_cast<int>(r)));
+  }
+  if (calls.empty()) calls.push_back(make(CollectiveKind::barrier, {}, {}, stream));
+  return calls;
+}
+
+/// Several collectives, one after the other.
+class Sequence final : public WorkState {
+ public:
+  explicit Sequence(std::vector<Work> works) : works_(std::move(works)) {}
+  [[nodiscard]] bool done() const override {
+    return std::all_of(works_.begin(), works_.end(), [](const Work& work) { return work.done(); });
+  }
+  void wait() override {
+    for (const Work& work : works_) work.wait();
+  }
+
+ private:
+  std::vector<Work> works_;
+};
 
 }  // namespace
 
@@ -136,6 +164,18 @@ std::string describe(const Collective& collective) {
   return text.append(" (").append(std::to_string(whole.bytes())).append(" bytes)");
 }
 
+std::string describe_all_gather_v(std::span<const CollectiveBuffer> pieces) {
+  std::string text("all_gather_v of ");
+  std::size_t bytes = 0;
+  for (std::size_t r = 0; r < pieces.size(); ++r) {
+    if (r > 0) text.append(r + 1 == pieces.size() ? " and " : ", ");
+    text.append(std::to_string(pieces[r].count));
+    bytes += pieces[r].bytes();
+  }
+  if (!pieces.empty()) text.append(" ").append(name(pieces.front().dtype));
+  return text.append(" (").append(std::to_string(bytes)).append(" bytes)");
+}
+
 Communicator::Communicator(int rank, int world_size) : rank_(rank), world_size_(world_size) {
   WM_CHECK(world_size >= 1 && rank >= 0 && rank < world_size,
            "rank " + std::to_string(rank) + " of " + std::to_string(world_size));
@@ -160,6 +200,34 @@ void Communicator::check(const Collective& c) const {
   const std::uintptr_t in_place_output = begin_of(c.input) + (in_parts > 1 ? part * c.output.bytes() : 0);
   WM_CHECK(!overlap(c.input, c.output) || begin_of(c.input) == in_place_input || begin_of(c.output) == in_place_output,
            std::string(name(c.kind)) + ": input and output overlap, not in place");
+}
+
+void Communicator::check_pieces(std::span<const CollectiveBuffer> pieces) const {
+  WM_CHECK(pieces.size() == static_cast<std::size_t>(world_size_),
+           "all_gather_v: " + std::to_string(pieces.size()) + " pieces, " + std::to_string(world_size_) + " ranks");
+  for (std::size_t r = 0; r < pieces.size(); ++r) {
+    const std::string which = "piece " + std::to_string(r);
+    check_buffer(pieces[r], which.c_str());
+    WM_CHECK(pieces[r].dtype == pieces.front().dtype && pieces[r].device == pieces.front().device,
+             "all_gather_v: piece 0 of " + std::string(name(pieces.front().dtype)) + " on " +
+                 warpmeter::name(pieces.front().device) + ", " + which + " of " + std::string(name(pieces[r].dtype)) +
+                 " on " + warpmeter::name(pieces[r].device));
+    for (std::size_t other = 0; other < r; ++other) {
+      WM_CHECK(pieces[r].count == 0 || pieces[other].count == 0 || !overlap(pieces[r], pieces[other]),
+               "all_gather_v: pieces " + std::to_string(other) + " and " + std::to_string(r) + " overlap");
+    }
+  }
+}
+
+void Communicator::run_all_gather_v(std::span<const CollectiveBuffer> pieces, StreamView stream) {
+  for (const Collective& call : broadcasts_of(pieces, stream)) run(call);
+}
+
+Work Communicator::start_all_gather_v(std::span<const CollectiveBuffer> pieces, StreamView stream) {
+  std::vector<Work> works;
+  for (const Collective& call : broadcasts_of(pieces, stream)) works.push_back(start(call));
+  if (works.size() == 1) return works.front();
+  return Work(std::make_shared<Sequence>(std::move(works)));
 }
 
 void Communicator::all_reduce(const CollectiveBuffer& input, const CollectiveBuffer& output, ReduceOp op,
@@ -200,6 +268,16 @@ Work Communicator::all_gather_async(const CollectiveBuffer& input, const Collect
   const Collective c = make(CollectiveKind::all_gather, input, output, stream);
   check(c);
   return start(c);
+}
+
+void Communicator::all_gather_v(std::span<const CollectiveBuffer> pieces, StreamView stream) {
+  check_pieces(pieces);
+  run_all_gather_v(pieces, stream);
+}
+
+Work Communicator::all_gather_v_async(std::span<const CollectiveBuffer> pieces, StreamView stream) {
+  check_pieces(pieces);
+  return start_all_gather_v(pieces, stream);
 }
 
 void Communicator::reduce_scatter(const CollectiveBuffer& input, const CollectiveBuffer& output, ReduceOp op,

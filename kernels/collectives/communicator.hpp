@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -65,6 +66,9 @@ struct Collective {
 
 /// "all_reduce sum of 262144 fp32 (1048576 bytes)": for messages.
 [[nodiscard]] std::string describe(const Collective& collective);
+
+/// "all_gather_v of 262144 and 0 fp32 (1048576 bytes)".
+[[nodiscard]] std::string describe_all_gather_v(std::span<const CollectiveBuffer> pieces);
 
 /// The state behind a Work; a backend derives its own.
 class WorkState {
@@ -142,6 +146,14 @@ class Communicator {
   void all_gather(const CollectiveBuffer& input, const CollectiveBuffer& output, StreamView stream = {});
   Work all_gather_async(const CollectiveBuffer& input, const CollectiveBuffer& output, StreamView stream = {});
 
+  /// Every rank sends a piece of its own to all others: pieces[r] of every rank = rank r's pieces[r]. MPI_Allgatherv
+  /// with an array for each rank, in place: pieces[r] is where rank r's piece is or goes on this rank, and
+  /// pieces[rank()] is read. Pieces lie wherever they like, apart from one another, and are of any length: each as long
+  /// on all ranks, all of one type on one device. Of a piece of 0 elements nothing is sent and its address does not
+  /// matter; where all are empty the ranks meet.
+  void all_gather_v(std::span<const CollectiveBuffer> pieces, StreamView stream = {});
+  Work all_gather_v_async(std::span<const CollectiveBuffer> pieces, StreamView stream = {});
+
   /// output = the rank's own part of what all_reduce would give; input.count = world_size x output.count.
   /// In place: output is the rank's own part of input.
   void reduce_scatter(const CollectiveBuffer& input, const CollectiveBuffer& output, ReduceOp op,
@@ -159,9 +171,13 @@ class Communicator {
   /// Does a checked collective.
   virtual void run(const Collective& collective) = 0;
   virtual Work start(const Collective& collective) = 0;
+  /// Checked pieces. Unless a backend has something better: a broadcast of each that is not empty.
+  virtual void run_all_gather_v(std::span<const CollectiveBuffer> pieces, StreamView stream);
+  virtual Work start_all_gather_v(std::span<const CollectiveBuffer> pieces, StreamView stream);
 
  private:
   void check(const Collective& collective) const;
+  void check_pieces(std::span<const CollectiveBuffer> pieces) const;
 
   int rank_;
   int world_size_;

@@ -138,10 +138,16 @@ class NcclCommunicator final : public Communicator {
  protected:
   void run(const Collective& c) override { start(c).wait(); }
   Work start(const Collective& c) override;
+  void run_all_gather_v(std::span<const CollectiveBuffer> pieces, StreamView stream) override {
+    start_all_gather_v(pieces, stream).wait();
+  }
+  Work start_all_gather_v(std::span<const CollectiveBuffer> pieces, StreamView stream) override;
 
  private:
   void meet_the_others(Communicator& control, NcclGroup::Start& start) const;
   void check_call(const Collective& c) const;
+  template <class Enqueue>
+  Work start(const std::string& what, StreamView on, const Enqueue& enqueue);
   ncclResult_t enqueue(const Collective& c, ncclComm_t comm, cudaStream_t stream) const;
 
   const NcclLibrary& nccl_;
@@ -276,16 +282,46 @@ ncclResult_t NcclCommunicator::enqueue(const Collective& c, ncclComm_t comm, cud
 
 Work NcclCommunicator::start(const Collective& c) {
   check_call(c);
+  return start("nccl " + describe(c), c.stream,
+               [&](ncclComm_t comm, cudaStream_t stream) { return enqueue(c, comm, stream); });
+}
+
+/// One launch of the library's for all broadcasts, which share its channels: the links are busy both ways.
+Work NcclCommunicator::start_all_gather_v(std::span<const CollectiveBuffer> pieces, StreamView stream) {
+  std::vector<Collective> broadcasts;
+  for (std::size_t r = 0; r < pieces.size(); ++r) {
+    if (pieces[r].count == 0) continue;
+    Collective c;
+    c.kind = CollectiveKind::broadcast;
+    c.input = c.output = pieces[r];
+    c.root = static_cast<int>(r);
+    c.stream = stream;
+    check_call(c);
+    broadcasts.push_back(c);
+  }
+  if (broadcasts.empty()) return barrier_async(stream);
+  return start("nccl " + describe_all_gather_v(pieces), stream, [&](ncclComm_t comm, cudaStream_t on) {
+    ncclResult_t result = nccl_.group_start();
+    if (result != ncclSuccess) return result;
+    for (const Collective& c : broadcasts) {
+      if (result == ncclSuccess) result = enqueue(c, comm, on);
+    }
+    const ncclResult_t end = nccl_.group_end();  // whatever happened within
+    return result != ncclSuccess ? result : end;
+  });
+}
+
+template <class Enqueue>
+Work NcclCommunicator::start(const std::string& what, StreamView on, const Enqueue& enqueue) {
   group_->throw_failure();
   const DeviceGuard guard(device_);
-  StreamView stream = c.stream;
+  StreamView stream = on;
   stream.device = device_;
-  const std::string what = "nccl " + describe(c);
   const bool capturing = order_->begin(stream);
   // The watch counts from when the stream has come here.
   std::shared_ptr<CUevent_st> begin;
   if (!capturing) begin = order_->mark(stream);
-  group_->call(what, [&](ncclComm_t comm) { return enqueue(c, comm, static_cast<cudaStream_t>(stream.handle)); });
+  group_->call(what, [&](ncclComm_t comm) { return enqueue(comm, static_cast<cudaStream_t>(stream.handle)); });
   std::shared_ptr<CUevent_st> end = order_->end(stream, capturing);
   if (end == nullptr) return Work();
   group_->watch(std::move(begin), end, what);

@@ -91,12 +91,22 @@ class P2pCommunicator final : public Communicator {
  protected:
   void run(const Collective& c) override { start(c).wait(); }
   Work start(const Collective& c) override;
+  void run_all_gather_v(std::span<const CollectiveBuffer> pieces, StreamView stream) override {
+    start_all_gather_v(pieces, stream).wait();
+  }
+  Work start_all_gather_v(std::span<const CollectiveBuffer> pieces, StreamView stream) override;
 
  private:
   void meet_the_others(const RankContext& context);
   void check_device(const Collective& c) const;
   [[nodiscard]] P2pCall call_of(const Collective& c) const;
   [[nodiscard]] p2p::Launch plan(const Collective& c, P2pCall& call) const;
+  [[nodiscard]] P2pCall call_of_pieces(std::span<const CollectiveBuffer> pieces) const;
+  [[nodiscard]] int bulk_blocks() const {
+    return std::min(options_.max_blocks, options_.bulk_blocks > 0 ? options_.bulk_blocks : kBulkBlocks);
+  }
+  template <class Enqueue>
+  Work start(const std::string& what, StreamView on, const Enqueue& enqueue);
 
   Device device_;
   Communicator& control_;
@@ -219,30 +229,78 @@ p2p::Launch P2pCommunicator::plan(const Collective& c, P2pCall& call) const {
     call.input_at[r] = memory_->seen_by(r, c.input.data, c.input.bytes());
     call.output_at[r] = memory_->seen_by(r, c.output.data, c.output.bytes());
   }
-  how.blocks = std::min(options_.max_blocks, options_.bulk_blocks > 0 ? options_.bulk_blocks : kBulkBlocks);
+  how.blocks = bulk_blocks();
   return how;
+}
+
+/// One that goes by the bulk protocol whatever the lengths: packets know none but equal parts.
+P2pCall P2pCommunicator::call_of_pieces(std::span<const CollectiveBuffer> pieces) const {
+  const CollectiveBuffer& own = pieces[static_cast<std::size_t>(rank())];
+  Collective gather;
+  gather.kind = CollectiveKind::all_gather;
+  gather.input = gather.output = own;
+  P2pCall call = call_of(gather);
+  call.pieces = true;
+  call.signature = p2p::signature_of_pieces(pieces);
+  bool shared = true;
+  for (int r = 0; r < world_size(); ++r) {
+    const CollectiveBuffer& piece = pieces[static_cast<std::size_t>(r)];
+    call.input_at[r] = reinterpret_cast<std::uint64_t>(piece.data);
+    if (r == rank()) continue;
+    // Of an empty piece nobody looks at the address.
+    call.output_at[r] = piece.count == 0 ? 1 : memory_->seen_by(r, piece.data, piece.bytes());
+    shared = shared && call.output_at[r] != 0;
+  }
+  // All ranks are told the same of this one's memory, and so decide alike.
+  if (!shared) std::fill(call.output_at, call.output_at + world_size(), 0);
+  return call;
 }
 
 Work P2pCommunicator::start(const Collective& c) {
   check_device(c);
-  session_->throw_failure(describe(c));
-  const DeviceGuard guard(device_);
-  StreamView stream = c.stream;
-  stream.device = device_;
-  const bool capturing = order_->begin(stream);
-  if (world_size() == 1) {
-    // Every operation on one array is that array.
-    if (c.output.data != c.input.data && c.input.count > 0) {
-      WM_CUDA_CHECK(cudaMemcpyAsync(c.output.data, c.input.data, c.input.bytes(), cudaMemcpyDeviceToDevice,
-                                    static_cast<cudaStream_t>(stream.handle)));
+  return start(describe(c), c.stream, [&](StreamView stream) {
+    if (world_size() == 1) {
+      // Every operation on one array is that array.
+      if (c.output.data != c.input.data && c.input.count > 0) {
+        WM_CUDA_CHECK(cudaMemcpyAsync(c.output.data, c.input.data, c.input.bytes(), cudaMemcpyDeviceToDevice,
+                                      static_cast<cudaStream_t>(stream.handle)));
+      }
+      return;
     }
-  } else {
     P2pCall call = call_of(c);
     p2p::launch(call, c.input.dtype, plan(c, call));
+  });
+}
+
+Work P2pCommunicator::start_all_gather_v(std::span<const CollectiveBuffer> pieces, StreamView stream) {
+  if (std::all_of(pieces.begin(), pieces.end(), [](const CollectiveBuffer& piece) { return piece.count == 0; })) {
+    return barrier_async(stream);
   }
+  Collective gather;  // for its place
+  gather.kind = CollectiveKind::all_gather;
+  gather.input = gather.output = pieces.front();
+  gather.stream = stream;
+  check_device(gather);
+  return start(describe_all_gather_v(pieces), stream, [&](StreamView on) {
+    if (world_size() == 1) return;
+    p2p::Launch how;
+    how.stream = on;
+    how.blocks = bulk_blocks();
+    p2p::launch(call_of_pieces(pieces), pieces.front().dtype, how);
+  });
+}
+
+template <class Enqueue>
+Work P2pCommunicator::start(const std::string& what, StreamView on, const Enqueue& enqueue) {
+  session_->throw_failure(what);
+  const DeviceGuard guard(device_);
+  StreamView stream = on;
+  stream.device = device_;
+  const bool capturing = order_->begin(stream);
+  enqueue(stream);
   std::shared_ptr<CUevent_st> event = order_->end(stream, capturing);
   if (event == nullptr) return Work();
-  return Work(std::make_shared<p2p::P2pWork>(session_, std::move(event), "p2p " + describe(c)));
+  return Work(std::make_shared<p2p::P2pWork>(session_, std::move(event), "p2p " + what));
 }
 
 double P2pCommunicator::measure_read() {

@@ -35,6 +35,8 @@ Opened open_library() {
   find(f.broadcast, "ncclBroadcast");
   find(f.all_gather, "ncclAllGather");
   find(f.reduce_scatter, "ncclReduceScatter");
+  find(f.group_start, "ncclGroupStart");
+  find(f.group_end, "ncclGroupEnd");
   find(f.mem_alloc, "ncclMemAlloc");
   find(f.mem_free, "ncclMemFree");
   find(f.comm_register, "ncclCommRegister");

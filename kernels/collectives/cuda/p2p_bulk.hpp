@@ -21,6 +21,7 @@ struct Peers {
   char* output[kMaxRanks];
   bool input_shared[kMaxRanks];
   bool output_shared[kMaxRanks];
+  std::int64_t bytes[kMaxRanks];  ///< of their parts
 };
 
 /// 48 bits of value under 16 of the call's number. Another call's word never passes for this one's: a slot is rewritten
@@ -47,6 +48,7 @@ WM_P2P_FN bool exchange(Block<Cta>& block, std::uint32_t number, Peers& peers) {
     }
     peers.input_shared[peer] = input;
     peers.output_shared[peer] = output;
+    peers.bytes[peer] = call.bytes;
   } else if (peer < call.world_size) {
     const auto bytes = static_cast<std::uint64_t>(call.bytes);
     store_pairs_release(block.descriptor(peer, call.rank),
@@ -62,7 +64,9 @@ WM_P2P_FN bool exchange(Block<Cta>& block, std::uint32_t number, Peers& peers) {
              ((what.b & 0xFFFFU) == tag);
     });
     acquire_pairs();
-    if (came && (what.a != tagged(call.signature, number) || what.b != tagged(bytes, number))) {
+    // Pieces are of unlike lengths, all of which are in the signature.
+    const bool as_long = call.pieces || what.b == tagged(bytes, number);
+    if (came && (what.a != tagged(call.signature, number) || !as_long)) {
       block.give_up(P2pFault::mismatch, peer);
       came = false;
     }
@@ -70,6 +74,7 @@ WM_P2P_FN bool exchange(Block<Cta>& block, std::uint32_t number, Peers& peers) {
     peers.output[peer] = reinterpret_cast<char*>(where.b >> 16);
     peers.input_shared[peer] = (where.a >> 16) != 0;
     peers.output_shared[peer] = (where.b >> 16) != 0;
+    peers.bytes[peer] = static_cast<std::int64_t>(what.b >> 16);
   }
   return block.cta.all(came);
 }
@@ -253,7 +258,7 @@ WM_P2P_FN Route direct_route(const P2pCall& call, const Peers& peers) {
     route.bytes = call.bytes - begin < each ? call.bytes - begin : each;
   }
   const std::int64_t read_at = scatters ? call.rank * call.bytes : begin;
-  const std::int64_t write_at = gathers ? call.rank * call.bytes : begin;
+  const std::int64_t write_at = gathers && !call.pieces ? call.rank * call.bytes : begin;  // a piece's place is told
   if (gathers || call.kind == CollectiveKind::broadcast) {
     const char* source = gathers ? call.input : peers.input[call.root];
     route.sources[route.source_count++] = source + read_at;
@@ -384,27 +389,39 @@ WM_P2P_FN void copy_from_stage(const Cta& cta, char* destination, const char* st
 /// How a staged call is divided. One-shot: two ranks send each other all of it; then stage B has nothing to carry.
 struct StagedShape {
   bool scatters, gathers, broadcasts, one_shot;
-  std::int64_t each;   ///< bytes of a rank's part
+  std::int64_t each;   ///< bytes of a rank's part; of pieces, of the longest
   std::int64_t bytes;  ///< of an array that has all parts, or of one part where the array's are equal
   std::int64_t chunk;
+  const std::int64_t* pieces = nullptr;  ///< by rank, their bytes; null where parts are of one array
 
-  WM_P2P_FN explicit StagedShape(const P2pCall& call)
+  WM_P2P_FN StagedShape(const P2pCall& call, const Peers& peers)
       : scatters(call.kind == CollectiveKind::reduce_scatter),
         gathers(call.kind == CollectiveKind::all_gather),
         broadcasts(call.kind == CollectiveKind::broadcast),
         one_shot(call.world_size == 2 && !scatters && !gathers),
         each(scatters || gathers || one_shot ? call.bytes : part_bytes(call.bytes, call.world_size)),
         bytes(call.bytes),
-        chunk(call.layout.stage_bytes) {}
+        chunk(call.layout.stage_bytes) {
+    if (!call.pieces) return;
+    pieces = peers.bytes;
+    for (int r = 0; r < call.world_size; ++r) each = each < pieces[r] ? pieces[r] : each;
+  }
   [[nodiscard]] WM_P2P_FN std::int64_t part_at(int rank) const { return one_shot ? 0 : rank * each; }
   /// Of a rank's part, in the chunk at `at` of it.
   [[nodiscard]] WM_P2P_FN std::int64_t bytes_in(int rank, std::int64_t at) const {
     std::int64_t part = each;
+    if (pieces != nullptr) part = pieces[rank];
     if (!scatters && !gathers && bytes - part_at(rank) < each) part = bytes - part_at(rank);
     const std::int64_t left = part - at;
     return left < 0 ? 0 : left < chunk ? left : chunk;
   }
 };
+
+/// Where a rank's part of the result belongs here.
+WM_P2P_FN char* part_of_output(const P2pCall& call, const StagedShape& shape, int rank) {
+  if (call.pieces) return reinterpret_cast<char*>(call.input_at[rank]);
+  return call.output + shape.part_at(rank);
+}
 
 /// The rank's own part of a chunk: out of its input and stage A into its output and its peers' stage B.
 template <class T, class Cta>
@@ -415,7 +432,7 @@ WM_P2P_FN void reduce_stage(const Block<Cta>& block, const StagedShape& shape, s
   const int rank = call.rank;
   const std::int64_t mine = shape.bytes_in(rank, at);
   const char* own = call.input + (shape.gathers ? at : shape.part_at(rank) + at);
-  char* result = call.output + (shape.scatters ? at : shape.part_at(rank) + at);
+  char* result = (shape.scatters ? call.output : part_of_output(call, shape, rank)) + at;
   const bool own_aligned = is_aligned(own, 16);
   const bool result_aligned = is_aligned(result, 16);
   const bool takes_own = T::kBytes > 1 || shape.gathers || rank == call.root;
@@ -462,12 +479,12 @@ WM_P2P_FN void reduce_stage(const Block<Cta>& block, const StagedShape& shape, s
 }
 
 template <class T, class Cta>
-WM_P2P_FN void staged(Block<Cta>& block) {
+WM_P2P_FN void staged(Block<Cta>& block, const Peers& peers) {
   const P2pCall& call = block.call;
   Cta& cta = block.cta;
   const int n = call.world_size;
   const int rank = call.rank;
-  const StagedShape shape(call);
+  const StagedShape shape(call, peers);
   const std::int64_t round = shape.chunk * cta.blocks();
   const std::int64_t rounds = (shape.each + round - 1) / round;
   std::uint32_t number = block.state()->chunks;
@@ -490,7 +507,7 @@ WM_P2P_FN void staged(Block<Cta>& block) {
     for (int source = 0; source < n; ++source) {
       // A broadcast's root has it all where it is in place.
       if (source == rank || (shape.broadcasts && rank == call.root && call.input == call.output)) continue;
-      copy_from_stage(cta, call.output + shape.part_at(source) + at,
+      copy_from_stage(cta, part_of_output(call, shape, source) + at,
                       block.stage(call.layout.stage_b, rank, side, source), shape.bytes_in(source, at));
     }
   }
@@ -516,7 +533,7 @@ WM_P2P_FN void run_bulk(const P2pCall& call, Cta& cta, Peers& peers) {
     }
     if (!block.meet(call.layout.end_flags, number)) return;
   } else {
-    staged<T>(block);
+    staged<T>(block, peers);
     cta.sync();
   }
   if (cta.thread() == 0) block.state()->bulk_calls = number;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/collectives/communicator.hpp"
 #include "kernels/collectives/cuda/p2p_memory.hpp"
@@ -87,14 +88,16 @@ struct P2pCall {
   std::int64_t bytes;
   char* input;
   char* output;
-  /// Where the rank's arrays are in the peers' address spaces, 0: not shared with them.
+  /// Where the rank's arrays are in the peers' address spaces, 0: not shared with them. Of pieces, output_at[r] is
+  /// where rank r sees the place of its own piece here, input_at[r] where this rank itself does.
   std::uint64_t input_at[kMaxRanks];
   std::uint64_t output_at[kMaxRanks];
   char* arenas[kMaxRanks];  ///< by rank, where this rank sees them
   ArenaLayout layout;
   P2pStatus* status;
   std::uint64_t timeout_ns;
-  bool may_pull;               ///< bulk: pulls()
+  bool may_pull;  ///< bulk: pulls()
+  bool pieces;    ///< bulk all_gather of pieces, each of its own length and address: `bytes` is the own one's
   std::int64_t block_packets;  ///< small: a block's packets, of which the last block may have fewer
   std::uint32_t clear_mask;    ///< small: how often stale packets are cleared, less 1 (kClearMask)
 };
@@ -108,6 +111,18 @@ inline std::uint64_t signature_of(const Collective& c, std::int64_t bytes) {
                            type << 5 | static_cast<std::uint64_t>(c.root) << 7;
   std::uint64_t mixed = static_cast<std::uint64_t>(bytes) * 0x9E3779B97F4A7C15ULL;
   mixed ^= mixed >> 29;
+  return (id | mixed << 10) & ((std::uint64_t{1} << 48) - 1);
+}
+
+/// Of all_gather_v: of the lengths of all pieces, which every rank must give alike.
+inline std::uint64_t signature_of_pieces(std::span<const CollectiveBuffer> pieces) {
+  // A reduction's operation would stand where the 1 does: no other call's signature.
+  const std::uint64_t id = static_cast<std::uint64_t>(CollectiveKind::all_gather) | 1U << 3;
+  std::uint64_t mixed = 0;
+  for (const CollectiveBuffer& piece : pieces) {
+    mixed = (mixed ^ static_cast<std::uint64_t>(piece.bytes())) * 0x9E3779B97F4A7C15ULL;
+    mixed ^= mixed >> 29;
+  }
   return (id | mixed << 10) & ((std::uint64_t{1} << 48) - 1);
 }
 

@@ -57,9 +57,53 @@ TEST(Communicator, WrongArgumentsAreRefusedBeforeAnythingIsSent) {
                CheckError);
   EXPECT_THROW(communicator->broadcast(view(a, 0, 8), view(b, 0, 8), 1), CheckError) << "no such root";
   EXPECT_THROW((void)communicator->all_gather_async(view(a, 0, 2), view(b, 0, 4)), CheckError);
+  const std::vector<CollectiveBuffer> two = {view(a, 0, 2), view(b, 0, 2)};
+  EXPECT_THROW(communicator->all_gather_v(two), CheckError) << "one rank, two pieces";
+  EXPECT_THROW(communicator->all_gather_v(std::vector<CollectiveBuffer>{view(a, 0, -1)}), CheckError);
+  EXPECT_THROW((void)communicator->all_gather_v_async(std::vector<CollectiveBuffer>{{nullptr, 1, DType::fp32}}),
+               CheckError);
   // And the communicator is as good as before.
   communicator->all_reduce(view(a, 0, 8), view(b, 0, 8), ReduceOp::sum);
   EXPECT_EQ(a, b);
+}
+
+/// Of two ranks; writes down what a backend without all_gather_v of its own is asked for.
+class Noting final : public Communicator {
+ public:
+  Noting() : Communicator(0, 2) {}
+  [[nodiscard]] std::string_view backend() const noexcept override { return "noting"; }
+  [[nodiscard]] CommunicatorBuffer allocate(std::size_t) override { return {}; }
+  std::vector<std::string> calls;
+
+ protected:
+  void run(const Collective& c) override { calls.push_back(describe(c)); }
+  Work start(const Collective& c) override {
+    calls.push_back("start " + describe(c));
+    return {};
+  }
+};
+
+TEST(Communicator, AllGatherVIsABroadcastAPiece) {
+  Noting group;
+  std::vector<float> a(8);
+  const auto pieces = [&](std::int64_t first, std::int64_t second) {
+    return std::vector<CollectiveBuffer>{{a.data(), first, DType::fp32}, {a.data() + 4, second, DType::fp32}};
+  };
+  group.all_gather_v(pieces(4, 3));
+  group.all_gather_v_async(pieces(4, 3)).wait();
+  group.all_gather_v(pieces(0, 3));
+  group.all_gather_v(pieces(0, 0));
+  EXPECT_EQ(group.calls,
+            (std::vector<std::string>{
+                "broadcast from rank 0 of 4 fp32 (16 bytes)", "broadcast from rank 1 of 3 fp32 (12 bytes)",
+                "start broadcast from rank 0 of 4 fp32 (16 bytes)", "start broadcast from rank 1 of 3 fp32 (12 bytes)",
+                "broadcast from rank 1 of 3 fp32 (12 bytes)", "barrier"}));
+  EXPECT_EQ(describe_all_gather_v(pieces(4, 3)), "all_gather_v of 4 and 3 fp32 (28 bytes)");
+  EXPECT_THROW(group.all_gather_v(pieces(5, 3)), CheckError) << "they overlap";
+  EXPECT_THROW(group.all_gather_v(std::vector<CollectiveBuffer>{{a.data(), 1, DType::fp32}}), CheckError);
+  EXPECT_THROW(
+      group.all_gather_v(std::vector<CollectiveBuffer>{{a.data(), 1, DType::fp32}, {a.data() + 4, 1, DType::int32}}),
+      CheckError);
 }
 
 TEST(Communicator, HostMemoryOnlyForShm) {

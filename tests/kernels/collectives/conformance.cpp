@@ -119,6 +119,50 @@ void Rank::broadcast(DType dtype, std::int64_t count, int root) {
       [&] { require(bytes == 0 || std::memcmp(result_.data(), data_of(dtype, root), bytes) == 0, what); });
 }
 
+void Rank::all_gather_v(DType dtype, const std::vector<std::int64_t>& counts) {
+  // Pieces in both arrays, in an order of each rank's own, with a gap before each.
+  constexpr std::int64_t kGap = 24;
+  const auto element = static_cast<std::int64_t>(size_of(dtype));
+  const std::string what = text("all_gather_v", dtype, counts.front());
+  for (const bool asynchronous : {false, true}) {
+    for (const int memory : {0, 1, 2}) {
+      const bool shared = memory == 1 || (memory == 2 && rank() == 0);
+      std::array<char*, 2> arrays;
+      std::array<std::int64_t, 2> ends = {kGap, kGap};
+      for (std::size_t i = 0; i < 2; ++i) {
+        arrays[i] = (shared ? static_cast<char*>(shared_[i].data()) : own_[i].data()) + shift_;
+      }
+      std::vector<CollectiveBuffer> pieces(counts.size());
+      for (int step = 0; step < size(); ++step) {
+        const int r = (rank() + 2 * size() - step) % size();
+        const std::size_t i = static_cast<std::size_t>(r + rank()) % 2;
+        const std::int64_t count = counts[static_cast<std::size_t>(r)];
+        char* const place = arrays[i] + ends[i];
+        pieces[static_cast<std::size_t>(r)] = {count > 0 ? place : nullptr, count, dtype};
+        std::memset(place - kGap, 0x5A, static_cast<std::size_t>(count * element + 2 * kGap));
+        if (r == rank() && count > 0) std::memcpy(place, data_of(dtype, r), static_cast<std::size_t>(count * element));
+        ends[i] += count * element + kGap;
+      }
+      if (asynchronous) {
+        communicator_.all_gather_v_async(pieces).wait();
+      } else {
+        communicator_.all_gather_v(pieces);
+      }
+      const std::string where = what + ", memory " + std::to_string(memory) + ", rank " + std::to_string(rank());
+      for (int r = 0; r < size(); ++r) {
+        const CollectiveBuffer& piece = pieces[static_cast<std::size_t>(r)];
+        if (piece.count == 0) continue;
+        const auto* data = static_cast<const char*>(piece.data);
+        require(std::memcmp(data, data_of(dtype, r), piece.bytes()) == 0, where + ": piece of " + std::to_string(r));
+        for (const char* side : {data - kGap, data + piece.bytes()}) {
+          require(std::all_of(side, side + kGap, [](char c) { return c == 0x5A; }),
+                  where + ": written beside the piece of " + std::to_string(r));
+        }
+      }
+    }
+  }
+}
+
 void Rank::everything(const std::vector<std::int64_t>& counts) {
   for (const std::int64_t count : counts) {
     const std::int64_t block = std::min(count, kLargest / size());
@@ -130,6 +174,9 @@ void Rank::everything(const std::vector<std::int64_t>& counts) {
       all_gather(dtype, block);
       broadcast(dtype, count, 0);
       broadcast(dtype, count, size() - 1);
+      std::vector<std::int64_t> pieces;
+      for (int r = 0; r < size(); ++r) pieces.push_back(r == 1 ? 0 : block / (1 + r % 3) + r);
+      all_gather_v(dtype, pieces);
     }
   }
 }

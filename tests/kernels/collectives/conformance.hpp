@@ -37,6 +37,8 @@ class Rank {
   void reduce_scatter(DType dtype, ReduceOp op, std::int64_t block);
   void all_gather(DType dtype, std::int64_t block);
   void broadcast(DType dtype, std::int64_t count, int root);
+  /// Rank r's piece has counts[r] elements.
+  void all_gather_v(DType dtype, const std::vector<std::int64_t>& counts);
   /// All of them with every type and operation. Of the scattered and gathered ones the whole array has at most the
   /// largest size.
   void everything(const std::vector<std::int64_t>& counts);

@@ -129,6 +129,40 @@ class GpuRank {
     require(bytes == 0 || std::memcmp(result_.data(), data_of(dtype, root), static_cast<std::size_t>(bytes)) == 0,
             what);
   }
+  /// Rank r's piece has counts[r] elements. Each piece at random in any of the arrays, on each rank in another.
+  void all_gather_v(DType dtype, const std::vector<std::int64_t>& counts) {
+    const std::string what = text("all_gather_v", dtype, counts.front());
+    for (int place = 0; place < places; ++place) {
+      std::vector<CollectiveBuffer> pieces;
+      const bool shared = place == 0 || pick(2) == 0;  // else each as it comes
+      for (int r = 0; r < size(); ++r) {
+        const auto count = counts[static_cast<std::size_t>(r)];
+        const auto bytes = static_cast<std::size_t>(count * element(dtype));
+        std::int64_t shift = place == 0 ? 0 : pick(4) == 0 ? pick(17) : pick(4) * 4;
+        if (!limits_.any_address) shift = shift / element(dtype) * element(dtype);
+        const auto array = static_cast<std::size_t>(pick(2));
+        char* base = static_cast<char*>(shared || pick(2) == 0 ? shared_[array].data() : own_[array]);
+        char* data = base + kSlack + r * kLargest * 4 + shift;
+        pieces.emplace_back(data, count, dtype, device_);
+        WM_CUDA_CHECK(cudaMemsetAsync(data - 8, 0xFF, bytes + 16, stream_));
+        if (r == rank() && count > 0) {
+          WM_CUDA_CHECK(cudaMemcpyAsync(data, data_of(dtype, r), bytes, cudaMemcpyHostToDevice, stream_));
+        }
+      }
+      communicator_.all_gather_v_async(pieces, view()).wait();
+      for (int r = 0; r < size(); ++r) {
+        const CollectiveBuffer& piece = pieces[static_cast<std::size_t>(r)];
+        const std::string where = what + ", place " + std::to_string(place) + ", rank " + std::to_string(rank()) +
+                                  ": piece of rank " + std::to_string(r);
+        std::vector<char> got(piece.bytes() + 16);
+        WM_CUDA_CHECK(cudaMemcpy(got.data(), static_cast<char*>(piece.data) - 8, got.size(), cudaMemcpyDeviceToHost));
+        for (std::size_t i = 0; i < 8; ++i) {
+          require(got[i] == '\xFF' && got[got.size() - 1 - i] == '\xFF', where + ": written beside it");
+        }
+        require(std::memcmp(got.data() + 8, data_of(dtype, r), piece.bytes()) == 0, where);
+      }
+    }
+  }
   void everything(const std::vector<std::int64_t>& counts) {
     for (const std::int64_t count : counts) {
       const std::int64_t block = std::min(count, kLargest / size());
@@ -140,6 +174,11 @@ class GpuRank {
         all_gather(dtype, block);
         broadcast(dtype, count, 0);
         broadcast(dtype, count, size() - 1);
+        std::vector<std::int64_t> pieces;
+        for (int r = 0; r < size(); ++r) pieces.push_back(block / (1 + (count + r) % size()) + r);
+        all_gather_v(dtype, pieces);
+        pieces.back() = 0;
+        all_gather_v(dtype, pieces);
         communicator_.barrier(view());
       }
     }
@@ -305,6 +344,9 @@ TEST(P2pGpu, ThreeAndFourRanksTwoAGpu) {
         rank.all_reduce(DType::fp32, ReduceOp::avg, 70001);
         rank.reduce_scatter(DType::fp16, ReduceOp::sum, 20001);
         rank.all_gather(DType::fp32, 7001);
+        std::vector<std::int64_t> pieces = {7001, 0, 20001, 3};
+        pieces.resize(static_cast<std::size_t>(world));
+        rank.all_gather_v(DType::bf16, pieces);
         rank.broadcast(DType::bf16, 70001, world - 1);
       }
     });

@@ -128,6 +128,7 @@ struct Step {
   bool may_pull = false;
   int shift = 0;  ///< of the arrays' addresses, in bytes
   int blocks = 2;
+  std::vector<std::int64_t> pieces{};  ///< all_gather_v of so many bytes of each rank; empty: another call
 };
 
 constexpr int kThreads = 4;
@@ -281,8 +282,69 @@ class World {
     return call;
   }
 
+  /// Where rank `of`'s piece lies on `rank`: elsewhere on each, with room around it.
+  char* piece(const Step& s, int rank, int of) {
+    char* base = ranks_[static_cast<std::size_t>(rank)]->arrays.data();
+    base += 64 - reinterpret_cast<std::uintptr_t>(base) % 64;
+    return base + (of + rank) % size() * (kLargestBytes + 64) + 16 + s.shift * (1 + of + 2 * rank) % 16;
+  }
+  static std::uint64_t byte_of(std::uint64_t seed, std::int64_t at) {
+    return values::hash(seed, static_cast<std::uint64_t>(at)) & 0xFFU;
+  }
+
+  P2pCall call_of_pieces(const Step& s, int rank) {
+    Step own = s;
+    own.kind = CollectiveKind::all_gather;
+    own.dtype = DType::fp32;
+    own.count = 0;
+    P2pCall call = call_of(own, rank);
+    std::vector<CollectiveBuffer> all;
+    for (const std::int64_t bytes : s.pieces) all.emplace_back(nullptr, bytes / 4, DType::fp32);
+    call.pieces = true;
+    call.signature = signature_of_pieces(all);
+    call.bytes = s.pieces[static_cast<std::size_t>(rank)];
+    call.input = call.output = piece(s, rank, rank);
+    for (int r = 0; r < size(); ++r) {
+      const auto place = reinterpret_cast<std::uint64_t>(piece(s, rank, r));
+      call.input_at[r] = place;
+      const bool empty = s.pieces[static_cast<std::size_t>(r)] == 0;
+      call.output_at[r] = (s.shared >> rank & 1U) == 0 ? 0 : empty ? 1 : place;
+    }
+    return call;
+  }
+
+  /// Fills this rank's own piece and 8 bytes around each.
+  void prepare_pieces(const Step& s, std::size_t number, int rank) {
+    for (int r = 0; r < size(); ++r) {
+      const std::int64_t bytes = s.pieces[static_cast<std::size_t>(r)];
+      std::memset(piece(s, rank, r) - 8, 0x5A, static_cast<std::size_t>(bytes + 16));
+      for (std::int64_t i = 0; i < bytes && r == rank; ++i) {
+        piece(s, rank, r)[i] = static_cast<char>(byte_of(data_seed(number, r), i));
+      }
+    }
+  }
+
+  void verify_pieces(const Step& s, std::size_t number, int rank) {
+    for (int r = 0; r < size(); ++r) {
+      const std::int64_t bytes = s.pieces[static_cast<std::size_t>(r)];
+      const char* place = piece(s, rank, r);
+      for (std::int64_t i = -8; i < bytes + 8; ++i) {
+        const bool within = i >= 0 && i < bytes;
+        const auto want = static_cast<char>(within ? byte_of(data_seed(number, r), i) : 0x5A);
+        if (place[i] == want) continue;
+        const std::lock_guard lock(mutex_);
+        if (!wrong_.empty()) return;
+        wrong_ = "step " + std::to_string(number) + " (all_gather_v, shift " + std::to_string(s.shift) + ", shared " +
+                 std::to_string(s.shared) + ") rank " + std::to_string(rank) + ": byte " + std::to_string(i) + " of " +
+                 std::to_string(bytes) + " of the piece of rank " + std::to_string(r);
+        return;
+      }
+    }
+  }
+
   void one(const Step& s, std::size_t number, int rank, HostCta& whole, BlockBarrier& barrier, std::barrier<>& grid,
            bool check) {
+    if (!s.pieces.empty()) return one_of_pieces(s, number, rank, whole, barrier, grid, check);
     const P2pCall call = call_of(s, rank);
     const bool leads = whole.block() == 0 && whole.thread() == 0;
     const auto elements = s.count;
@@ -324,6 +386,23 @@ class World {
     let_others_go_first();
     grid.arrive_and_wait();
     if (leads && check) verify(s, number, rank, call, out_elements);
+  }
+
+  void one_of_pieces(const Step& s, std::size_t number, int rank, HostCta& whole, BlockBarrier& barrier,
+                     std::barrier<>& grid, bool check) {
+    const P2pCall call = call_of_pieces(s, rank);
+    const bool leads = whole.block() == 0 && whole.thread() == 0;
+    if (leads) prepare_pieces(s, number, rank);
+    let_others_go_first();
+    grid.arrive_and_wait();
+    HostCta cta(whole.thread(), whole.threads(), whole.block(), s.blocks, barrier);
+    if (cta.block() < s.blocks) {
+      Peers& peers = peers_[rank][cta.block()];
+      size() == 2 ? run_bulk<Raw, 2>(call, cta, peers) : run_bulk<Raw, 0>(call, cta, peers);
+    }
+    let_others_go_first();
+    grid.arrive_and_wait();
+    if (leads && check) verify_pieces(s, number, rank);
   }
 
   template <class F>
@@ -408,6 +487,10 @@ std::vector<Step> random_steps(std::uint64_t seed, int ranks, int count) {
     s.shift = kShifts[pick(4)];
     s.may_pull = pick(2) == 0;
     s.blocks = 1 + static_cast<int>(pick(2));
+    if (pick(5) == 0) {
+      constexpr std::int64_t kBytes[] = {0, 4, 8, 60, 64, 260, 1036, 5204};
+      for (int r = 0; r < ranks; ++r) s.pieces.push_back(kBytes[pick(8)]);
+    }
     steps.push_back(s);
   }
   return steps;
@@ -434,6 +517,28 @@ TEST_P(P2pProtocol, CountersWrapAndStalePacketsAreCleared) {
   world.clear_mask = 7;
   world.age((1U << 20) - 20, 65536 - 10, 0xFFFFFFF0U);
   const std::vector<Step> steps = random_steps(12, GetParam(), kSteps);
+  EXPECT_EQ(world.run([&](int) { return steps; }), "");
+}
+
+// Pieces of unlike lengths that lie elsewhere on every rank, directly and through the stages.
+TEST_P(P2pProtocol, PiecesOfAnyLengthAnywhere) {
+  World world(GetParam(), 17);
+  std::vector<Step> steps;
+  const std::vector<std::vector<std::int64_t>> lengths = {{4, 4, 4},     {0, 1000, 300}, {5204, 0, 0},   {64, 4100, 68},
+                                                          {1024, 12, 0}, {0, 0, 4},      {260, 260, 260}};
+  for (const auto& three : lengths) {
+    if (GetParam() == 2 && three[0] + three[1] == 0) continue;
+    for (const unsigned shared : {~0U, 0U, ~1U, 1U}) {
+      for (const int shift : {0, 1, 4}) {
+        Step s;
+        s.pieces.assign(three.begin(), three.begin() + GetParam());
+        s.shared = shared;
+        s.shift = shift;
+        s.blocks = 1 + shift % 2;
+        steps.push_back(s);
+      }
+    }
+  }
   EXPECT_EQ(world.run([&](int) { return steps; }), "");
 }
 
@@ -564,6 +669,18 @@ TEST(P2pProtocolFailure, OtherCallsAreAMismatch) {
     EXPECT_EQ(fault_of(world.status(0).code), P2pFault::mismatch);
     EXPECT_EQ(fault_of(world.status(1).code), P2pFault::mismatch);
   }
+}
+
+TEST(P2pProtocolFailure, PiecesOfOtherLengthsAreAMismatch) {
+  World world(2, 43);
+  const auto steps_of = [](int rank) {
+    Step step;
+    step.pieces = {400, rank == 0 ? 80 : 84};
+    return std::vector<Step>{step};
+  };
+  (void)world.run(steps_of, false);
+  EXPECT_EQ(fault_of(world.status(0).code), P2pFault::mismatch);
+  EXPECT_EQ(fault_of(world.status(1).code), P2pFault::mismatch);
 }
 
 }  // namespace

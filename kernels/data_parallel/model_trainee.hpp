@@ -19,6 +19,8 @@ class ModelTrainee final : public Trainee {
   [[nodiscard]] const std::vector<TrainedParameter>& parameters() const override { return parameters_; }
   [[nodiscard]] DType gradient_dtype() const override { return options_.precision.gradient; }
   [[nodiscard]] transformer::Memory& memory() override { return model_.memory(); }
+  void reside_weights(void* base) override { model_.reside_weights(base); }
+  [[nodiscard]] std::size_t weight_bytes() const override { return model_.weight_bytes(); }
   void initialize(std::uint64_t seed) override { model_.initialize(seed); }
   void reside_gradients(void* base, std::vector<std::int64_t> places) override {
     model_.reside_gradients(base, std::move(places));

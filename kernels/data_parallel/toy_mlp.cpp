@@ -62,13 +62,12 @@ ToyMlp::ToyMlp(const Context& context, const ToyMlpOptions& options, bool planni
     parameters_.push_back({names[i], counts[i], options_.frozen.empty() || !options_.frozen[i]});
   }
   const auto all = [](std::size_t) { return true; };
-  std::int64_t elements = 0;
-  offsets_ = packed(parameters_, all, elements);
+  offsets_ = packed(parameters_, all, elements_);
   const auto array = [&](const char* what, std::int64_t count, MemoryKind kind) {
     return Array(memory_, what, count, DType::fp32, kind);
   };
-  weights_ = array("weights", elements, MemoryKind::parameters);
-  if (!planning) fill_bytes(weights_.data(), device(), 0, static_cast<std::size_t>(elements) * sizeof(float), stream());
+  if (!options_.resident_weights) weights_ = array("weights", elements_, MemoryKind::parameters);
+  weights_.fill_zero();
   x_ = array("inputs", options_.batch * kIn, MemoryKind::activations);
   targets_ = array("targets", options_.batch * kOut, MemoryKind::activations);
   hidden_ = array("hidden", options_.batch * kHidden, MemoryKind::activations);
@@ -80,6 +79,12 @@ ToyMlp::ToyMlp(const Context& context, const ToyMlpOptions& options, bool planni
 void ToyMlp::set(const Array& array, const std::vector<float>& values) const {
   copy_bytes(array.data(), device(), values.data(), Device::cpu(), values.size() * sizeof(float), stream());
   synchronize(stream());
+}
+
+void ToyMlp::reside_weights(void* base) {
+  WM_CHECK(!weights_.defined(), "weights have a place already");
+  weights_ = Array(memory_, base, elements_, DType::fp32);
+  weights_.fill_zero();
 }
 
 void ToyMlp::initialize(std::uint64_t seed) {

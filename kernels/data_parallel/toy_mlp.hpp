@@ -17,6 +17,7 @@ struct ToyMlpOptions {
   layers::AdamwHyperparameters adamw{};
   std::vector<bool> frozen{};      ///< by parameter: weight and bias of the first layer, then of the second
   std::int64_t micro_batches = 1;  ///< whose gradients add up to a step's mean
+  bool resident_weights = false;   ///< no memory for weights, until reside_weights()
 };
 
 class ToyMlp final : public Trainee {
@@ -32,6 +33,10 @@ class ToyMlp final : public Trainee {
   [[nodiscard]] const std::vector<TrainedParameter>& parameters() const override { return parameters_; }
   [[nodiscard]] DType gradient_dtype() const override { return DType::fp32; }
   [[nodiscard]] transformer::Memory& memory() override { return memory_; }
+  void reside_weights(void* base) override;
+  [[nodiscard]] std::size_t weight_bytes() const override {
+    return static_cast<std::size_t>(elements_) * sizeof(float);
+  }
   void initialize(std::uint64_t seed) override;
   void reside_gradients(void* base, std::vector<std::int64_t> places) override;
   void observe_gradients(transformer::GradientObserver* observer) override { observer_ = observer; }
@@ -57,7 +62,7 @@ class ToyMlp final : public Trainee {
   transformer::Memory memory_;
   std::vector<TrainedParameter> parameters_;
   std::vector<std::int64_t> offsets_, gradient_places_, state_places_;
-  std::int64_t state_elements_ = 0;
+  std::int64_t elements_ = 0, state_elements_ = 0;  ///< of the weights, of each moment
   transformer::Array weights_, own_gradients_, first_moments_, second_moments_, state_, loss_;
   transformer::Array x_, targets_, hidden_, out_, d_hidden_;
   float* gradients_ = nullptr;

@@ -12,8 +12,8 @@
 namespace warpmeter::data_parallel {
 
 /// What is trained, as data-parallel training sees it: one rank's copy. All work is enqueued on its context's stream.
-/// The order of calls: initialize() and whatever else sets weights, reside_gradients(), keep_state_of(),
-/// prepare_training(); then steps.
+/// The order of calls: reside_weights() where it was made for that, initialize() and whatever else sets weights,
+/// reside_gradients(), keep_state_of(), prepare_training(); then steps.
 class Trainee {
  public:
   virtual ~Trainee() = default;
@@ -22,6 +22,9 @@ class Trainee {
   [[nodiscard]] virtual DType gradient_dtype() const = 0;
   [[nodiscard]] virtual transformer::Memory& memory() = 0;
 
+  /// Weights live at `base`, weight_bytes() of it, from now on zero. Only of one that was made without memory for them.
+  virtual void reside_weights(void* base) = 0;
+  [[nodiscard]] virtual std::size_t weight_bytes() const = 0;
   virtual void initialize(std::uint64_t seed) = 0;
   /// Gradients live at `base`, which holds zeros, parameter i's places[i] elements from there.
   virtual void reside_gradients(void* base, std::vector<std::int64_t> places) = 0;

@@ -13,11 +13,43 @@ using collectives::CollectiveBuffer;
 
 namespace {
 
-/// Elements of the largest piece of a round.
-std::int64_t largest(const std::vector<Piece>& round) {
-  std::int64_t most = 0;
-  for (const Piece& piece : round) most = std::max(most, piece.weights.count);
-  return most;
+/// Elements: every piece but a run's last is a multiple.
+constexpr std::int64_t kCut = 64;
+
+/// Neighbouring parameters of one rank, and how far they have been given out.
+struct Run {
+  std::size_t first = 0, last = 0;
+  CollectiveBuffer weights{};
+  std::int64_t given = 0;
+};
+
+std::vector<std::vector<Run>> runs_of(const Trainee& trainee, const ShardMap& shards) {
+  std::vector<std::vector<Run>> of_rank(static_cast<std::size_t>(shards.world_size()));
+  for (std::size_t i = 0; i < trainee.parameters().size(); ++i) {
+    if (!trainee.parameters()[i].trainable) continue;
+    const int owner = shards.owner(i);
+    WM_CHECK(owner >= 0, "somebody owns what is trained");
+    std::vector<Run>& own = of_rank[static_cast<std::size_t>(owner)];
+    if (own.empty() || own.back().last + 1 != i) own.push_back({i, i});
+    own.back().last = i;
+    own.back().weights = trainee.weights_of(own.back().first, i);
+  }
+  return of_rank;
+}
+
+/// The next piece of a run, of about so many elements, and the parameters that begin in it.
+CollectiveBuffer cut(const Trainee& trainee, Run& run, std::int64_t elements, std::vector<std::size_t>& parameters) {
+  const std::int64_t left = run.weights.count - run.given;
+  const std::int64_t count = left <= elements + elements / 4 ? left : elements;  // no small rest
+  for (std::size_t i = run.first; i <= run.last; ++i) {
+    const std::int64_t begin = trainee.weights_of(run.first, i).count - trainee.parameters()[i].count;
+    if (begin >= run.given && begin < run.given + count) parameters.push_back(i);
+  }
+  CollectiveBuffer piece = run.weights;
+  piece.data = static_cast<char*>(run.weights.data) + run.given * static_cast<std::int64_t>(size_of(piece.dtype));
+  piece.count = count;
+  run.given += count;
+  return piece;
 }
 
 }  // namespace
@@ -27,37 +59,36 @@ void broadcast_weights(collectives::Communicator& group, const Context& context,
   for (const CollectiveBuffer& array : trainee.weight_arrays()) group.broadcast(array, array, 0, context.stream);
 }
 
-std::vector<std::vector<Piece>> rounds_of(const Trainee& trainee, const ShardMap& shards, std::size_t most_bytes) {
-  std::vector<std::vector<Piece>> of_rank(static_cast<std::size_t>(shards.world_size()));
-  std::size_t rounds = 0;
-  for (std::size_t i = 0; i < trainee.parameters().size(); ++i) {
-    if (!trainee.parameters()[i].trainable) continue;
-    const int owner = shards.owner(i);
-    WM_CHECK(owner >= 0, "somebody owns what is trained");
-    std::vector<Piece>& own = of_rank[static_cast<std::size_t>(owner)];
-    const bool goes_on = !own.empty() && own.back().parameters.back() + 1 == i &&
-                         trainee.weights_of(own.back().parameters.front(), i).bytes() <= most_bytes;
-    if (!goes_on) own.push_back({owner, {}, {}});
-    own.back().parameters.push_back(i);
-    own.back().weights = trainee.weights_of(own.back().parameters.front(), i);
-    rounds = std::max(rounds, own.size());
-  }
-  std::vector<std::vector<Piece>> result(rounds);
-  for (std::size_t r = 0; r < rounds; ++r) {
-    for (std::vector<Piece>& own : of_rank) {
-      if (r < own.size()) result[r].push_back(std::move(own[r]));
+std::vector<Round> rounds_of(const Trainee& trainee, const ShardMap& shards, const RoundSizes& sizes) {
+  std::vector<std::vector<Run>> runs = runs_of(trainee, shards);
+  std::vector<std::size_t> next(runs.size(), 0);  // run, by rank
+  std::vector<Round> rounds;
+  for (std::size_t bytes = sizes.first_bytes;; bytes = std::min(bytes + bytes / 2, sizes.most_bytes)) {
+    Round round;
+    bool any = false;
+    for (std::size_t r = 0; r < runs.size(); ++r) {
+      round.parameters.emplace_back();
+      if (next[r] == runs[r].size()) {
+        round.pieces.emplace_back();
+        continue;
+      }
+      Run& run = runs[r][next[r]];
+      const auto elements = static_cast<std::int64_t>(bytes / size_of(run.weights.dtype));
+      round.pieces.push_back(cut(trainee, run, std::max(kCut, elements / kCut * kCut), round.parameters.back()));
+      if (run.given == run.weights.count) ++next[r];
+      any = true;
     }
+    if (!any) return rounds;
+    // What is empty is of the others' type.
+    for (std::size_t r = 0; r < runs.size(); ++r) {
+      if (round.pieces[r].count > 0) continue;
+      const CollectiveBuffer& other =
+          *std::max_element(round.pieces.begin(), round.pieces.end(),
+                            [](const CollectiveBuffer& a, const CollectiveBuffer& b) { return a.count < b.count; });
+      round.pieces[r] = {nullptr, 0, other.dtype, other.device};
+    }
+    rounds.push_back(std::move(round));
   }
-  return result;
-}
-
-std::size_t staging_bytes(const std::vector<std::vector<Piece>>& rounds, int world_size) {
-  std::size_t bytes = 0;
-  for (const std::vector<Piece>& round : rounds) {
-    bytes =
-        std::max(bytes, static_cast<std::size_t>(largest(round) * world_size) * size_of(round.front().weights.dtype));
-  }
-  return bytes;
 }
 
 Update::Update(collectives::Communicator& group, const Context& context, Trainee& trainee, Options options)
@@ -69,14 +100,8 @@ Update::Update(collectives::Communicator& group, const Context& context, Trainee
   WM_CHECK(
       options_.shards->size() == trainee.parameters().size() && options_.shards->world_size() == group.world_size(),
       "the shards are of this model and group");
-  rounds_ = rounds_of(trainee, *options_.shards, options_.most_bytes);
+  rounds_ = rounds_of(trainee, *options_.shards, options_.sizes);
   if (!context.device().is_cuda()) return;
-  const std::size_t bytes = staging_bytes(rounds_, group.world_size());
-  if (options_.groups_memory) {
-    shared_staging_ = group.allocate(bytes);
-  } else {
-    plain_staging_ = Buffer(context, bytes);
-  }
   stream_.emplace(context.device());
   for (std::size_t i = 0; i < rounds_.size(); ++i) updated_.emplace_back(context.device());
   sent_.emplace(context.device());
@@ -91,23 +116,19 @@ Update::~Update() {
   }
 }
 
-std::int64_t Update::calls() const {
-  if (stream_) return static_cast<std::int64_t>(rounds_.size());
-  std::int64_t pieces = 0;
-  for (const std::vector<Piece>& round : rounds_) pieces += static_cast<std::int64_t>(round.size());
-  return pieces;
-}
-
 std::int64_t Update::bytes() const {
   std::size_t sum = 0;
-  for (const std::vector<Piece>& round : rounds_) {
-    if (stream_) {
-      sum += static_cast<std::size_t>(largest(round) * group_.world_size()) * size_of(round.front().weights.dtype);
-    } else {
-      for (const Piece& piece : round) sum += piece.weights.bytes();
-    }
+  for (const Round& round : rounds_) {
+    for (const CollectiveBuffer& piece : round.pieces) sum += piece.bytes();
   }
   return static_cast<std::int64_t>(sum);
+}
+
+void Update::update_own(const Round& round) const {
+  const std::vector<std::size_t>& own = round.parameters[static_cast<std::size_t>(group_.rank())];
+  if (own.empty()) return;
+  about_to_enqueue(context_.stream);
+  trainee_.update(own);
 }
 
 void Update::step() {
@@ -121,48 +142,25 @@ void Update::step() {
   } else if (stream_) {
     step_on_gpu();
   } else {
-    for (const std::vector<Piece>& round : rounds_) {
-      for (const Piece& piece : round) {
-        if (piece.owner == group_.rank()) trainee_.update(piece.parameters);
-      }
-    }
+    for (const Round& round : rounds_) update_own(round);
     const auto begin = std::chrono::steady_clock::now();
-    for (const std::vector<Piece>& round : rounds_) {
-      for (const Piece& piece : round) group_.broadcast(piece.weights, piece.weights, piece.owner);
-    }
+    for (const Round& round : rounds_) group_.all_gather_v(round.pieces);
     exposed_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   }
   trainee_.end_update();
 }
 
 void Update::step_on_gpu() {
-  auto* const staging =
-      static_cast<char*>(shared_staging_.data() != nullptr ? shared_staging_.data() : plain_staging_.data());
   const StreamView stream = stream_->view();
   // Nothing reads a weight any more once the context's stream has come here.
   sent_->record(context_.stream);
   sent_->block(stream);
   for (std::size_t r = 0; r < rounds_.size(); ++r) {
-    const std::vector<Piece>& round = rounds_[r];
-    const std::int64_t count = largest(round);
-    const DType dtype = round.front().weights.dtype;
-    const auto place = [&](int rank) { return staging + rank * count * static_cast<std::int64_t>(size_of(dtype)); };
-    const Device device = context_.device();
-    for (const Piece& piece : round) {
-      if (piece.owner != group_.rank()) continue;
-      about_to_enqueue(context_.stream);
-      trainee_.update(piece.parameters);
-      updated_[r].record(context_.stream);
-      updated_[r].block(stream);
-      copy_bytes(place(piece.owner), device, piece.weights.data, device, piece.weights.bytes(), stream);
-    }
+    update_own(rounds_[r]);
+    updated_[r].record(context_.stream);
+    updated_[r].block(stream);
     about_to_enqueue(stream);
-    works_.push_back(group_.all_gather_async({place(group_.rank()), count, dtype, device},
-                                             {staging, count * group_.world_size(), dtype, device}, stream));
-    for (const Piece& piece : round) {
-      if (piece.owner == group_.rank()) continue;
-      copy_bytes(piece.weights.data, device, place(piece.owner), device, piece.weights.bytes(), stream);
-    }
+    works_.push_back(group_.all_gather_v_async(rounds_[r].pieces, stream));
   }
   before_->record(context_.stream);
   sent_->record(stream);

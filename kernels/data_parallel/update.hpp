@@ -17,34 +17,39 @@ namespace warpmeter::data_parallel {
 /// Copies rank 0's weights (and masters) to every rank.
 void broadcast_weights(collectives::Communicator& group, const Context& context, const Trainee& trainee);
 
-/// Neighbouring parameters that one rank owns.
-struct Piece {
-  int owner = 0;
-  std::vector<std::size_t> parameters;
-  collectives::CollectiveBuffer weights;  ///< what their owner sends on
+/// What every rank sends of its weights in one call.
+struct Round {
+  std::vector<collectives::CollectiveBuffer> pieces;  ///< by rank; empty where a rank has no more
+  /// By rank, ascending: to be updated before its piece is sent, after those of the rounds before. A parameter is in
+  /// the round in which it begins, wherever it ends.
+  std::vector<std::vector<std::size_t>> parameters;
 };
-/// Pieces of at most `most_bytes` of weights, unless one parameter is larger, in the order in which they are sent:
-/// every rank's first, every rank's second, ...; each round as a list. Ranks that own less are missing from the last
-/// ones.
-[[nodiscard]] std::vector<std::vector<Piece>> rounds_of(const Trainee& trainee, const ShardMap& shards,
-                                                        std::size_t most_bytes);
-/// Bytes that an Update on GPUs takes to send such rounds.
-[[nodiscard]] std::size_t staging_bytes(const std::vector<std::vector<Piece>>& rounds, int world_size);
+/// How many bytes a piece of the first round has, and of one that is not to grow any further.
+struct RoundSizes {
+  std::size_t first_bytes = std::size_t{4} << 20;
+  std::size_t most_bytes = std::size_t{512} << 20;
+};
+/// All trained weights once. Pieces are cut where the size says, without regard to parameters, so that all ranks send
+/// as much; only a run of neighbouring parameters ends a piece early. Each round may be half as large again as the one
+/// before: the first one is soon updated and sent, and while a round is sent that much more is updated, at less than
+/// what a link takes for it, so that the link need not wait, in few calls.
+[[nodiscard]] std::vector<Round> rounds_of(const Trainee& trainee, const ShardMap& shards, const RoundSizes& sizes);
 
 /// The optimizer's step on one rank, after gradients have been averaged: of all parameters, or with a ShardMap of those
-/// that the rank owns, each piece of which is then sent to the others while the next is updated.
+/// that the rank owns, each piece of which is then sent to the others, from where it lies to where it belongs, while
+/// the next is updated.
 ///
-/// GPU: a round is one all_gather in a stream of its own, through staging memory, so that the links are busy both ways.
-/// CPU: a broadcast a piece.
+/// GPU: what is sent has a stream of its own, which goes first where multiprocessors become free. Updates are not held
+/// back: the link is what a step waits for, and what they take from it they take at any pace.
+/// CPU: the updates, then what is sent.
 class Update {
  public:
   struct Options {
-    std::optional<ShardMap> shards{};                  ///< none: every rank updates everything
-    std::size_t most_bytes = std::size_t{25} << 20;    ///< as rounds_of()'s
-    bool groups_memory = false;                        ///< staging memory is the group's; collective then
+    std::optional<ShardMap> shards{};  ///< none: every rank updates everything
+    RoundSizes sizes{};
     std::function<void(StreamView)> before_enqueue{};  ///< as ReducerOptions'
   };
-  /// All are borrowed. Throws OutOfMemory.
+  /// All are borrowed.
   Update(collectives::Communicator& group, const Context& context, Trainee& trainee, Options options);
   ~Update();
   Update(const Update&) = delete;
@@ -54,15 +59,14 @@ class Update {
   /// Blocks the host until what was sent is there. Throws CollectiveError.
   void wait();
 
-  // Of one step: calls that send weights, and the bytes of their results.
-  [[nodiscard]] std::int64_t calls() const;
+  // Of one step: calls that send weights, and the bytes that all ranks send together.
+  [[nodiscard]] std::int64_t calls() const { return static_cast<std::int64_t>(rounds_.size()); }
   [[nodiscard]] std::int64_t bytes() const;
-  /// Of the group's memory.
-  [[nodiscard]] std::size_t external_bytes() const { return shared_staging_.bytes(); }
   /// How long the last step kept the context's stream waiting for other ranks' weights. After it has been waited for.
   [[nodiscard]] double exposed_ms() const;
 
  private:
+  void update_own(const Round& round) const;
   void step_on_gpu();
   void about_to_enqueue(StreamView stream) const {
     if (options_.before_enqueue) options_.before_enqueue(stream);
@@ -72,11 +76,9 @@ class Update {
   Context context_;
   Trainee& trainee_;
   Options options_;
-  std::vector<std::vector<Piece>> rounds_;
+  std::vector<Round> rounds_;
   std::vector<std::size_t> all_;
   std::vector<collectives::Work> works_;
-  collectives::CommunicatorBuffer shared_staging_;
-  Buffer plain_staging_;
   std::optional<CommunicationStream> stream_;
   std::vector<Event> updated_;  ///< by round
   std::optional<Event> sent_, before_, after_;

@@ -42,9 +42,11 @@ Array::Array(Memory& memory, const ArrayName& name, std::int64_t count, DType dt
     const FrameScope frame(name.what, name.where);
     const CategoryScope category(kind == MemoryKind::optimizer ? "optimizer state" : transformer::name(kind));
     buffer_ = Buffer(memory.context(), bytes);
+    data_ = buffer_.data();
   }
   memory_ = &memory;
-  memory.add(kind, Memory::rounded(bytes));
+  accounted_ = Memory::rounded(bytes);
+  memory.add(kind, accounted_);
 }
 
 Array& Array::operator=(Array&& other) noexcept {
@@ -52,6 +54,8 @@ Array& Array::operator=(Array&& other) noexcept {
     reset();
     memory_ = std::exchange(other.memory_, nullptr);
     buffer_ = std::move(other.buffer_);
+    data_ = std::exchange(other.data_, nullptr);
+    accounted_ = std::exchange(other.accounted_, 0);
     count_ = std::exchange(other.count_, 0);
     dtype_ = other.dtype_;
     kind_ = other.kind_;
@@ -61,16 +65,18 @@ Array& Array::operator=(Array&& other) noexcept {
 
 void Array::reset() {
   if (memory_ == nullptr) return;
-  memory_->remove(kind_, Memory::rounded(static_cast<std::size_t>(count_) * size_of(dtype_)));
+  memory_->remove(kind_, accounted_);
   buffer_ = Buffer();
+  data_ = nullptr;
+  accounted_ = 0;
   memory_ = nullptr;
   count_ = 0;
 }
 
 void Array::fill_zero() {
-  if (buffer_.data() == nullptr) return;
+  if (data_ == nullptr) return;
   const Context& context = memory_->context();
-  fill_bytes(buffer_.data(), context.device(), 0, static_cast<std::size_t>(count_) * size_of(dtype_), context.stream);
+  fill_bytes(data_, context.device(), 0, static_cast<std::size_t>(count_) * size_of(dtype_), context.stream);
 }
 
 Charge::Charge(Memory& memory, MemoryKind kind, std::size_t bytes) : memory_(&memory), kind_(kind), bytes_(bytes) {

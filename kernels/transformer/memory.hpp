@@ -77,6 +77,9 @@ class Array {
  public:
   Array() = default;
   Array(Memory& memory, const ArrayName& name, std::int64_t count, DType dtype, MemoryKind kind);
+  /// In somebody else's memory, which is not accounted; null in a planning memory.
+  Array(Memory& memory, void* data, std::int64_t count, DType dtype)
+      : memory_(&memory), data_(data), count_(count), dtype_(dtype) {}
   ~Array() { reset(); }
   Array(Array&& other) noexcept { *this = std::move(other); }
   Array& operator=(Array&& other) noexcept;
@@ -89,21 +92,21 @@ class Array {
   [[nodiscard]] bool defined() const { return memory_ != nullptr; }
   [[nodiscard]] std::int64_t count() const { return count_; }
   [[nodiscard]] DType dtype() const { return dtype_; }
-  [[nodiscard]] void* data() const { return buffer_.data(); }
+  [[nodiscard]] void* data() const { return data_; }
   /// Address of an element; null in a planning memory.
   [[nodiscard]] void* at(std::int64_t index) const {
-    return buffer_.data() == nullptr
-               ? nullptr
-               : static_cast<char*>(buffer_.data()) + index * static_cast<std::int64_t>(size_of(dtype_));
+    return data_ == nullptr ? nullptr : static_cast<char*>(data_) + index * static_cast<std::int64_t>(size_of(dtype_));
   }
   template <class T>
   [[nodiscard]] T* as() const {
-    return static_cast<T*>(buffer_.data());
+    return static_cast<T*>(data_);
   }
 
  private:
   Memory* memory_ = nullptr;
   Buffer buffer_;
+  void* data_ = nullptr;
+  std::size_t accounted_ = 0;
   std::int64_t count_ = 0;
   DType dtype_ = DType::fp32;
   MemoryKind kind_ = MemoryKind::activations;

@@ -71,7 +71,7 @@ struct Model::Impl {
         executor(memory, matmul.get(), side_by_side()),
         gradients(layout, options.frozen),
         matmul_workspace(workspace_of_products(memory)),
-        weights(memory, layout, options.precision),
+        weights(memory, layout, options.precision, options.resident_weights),
         tokens(memory, "tokens", rows(), DType::int32, MemoryKind::activations),
         targets(memory, "targets", rows(), DType::int32, MemoryKind::activations),
         rope_table(memory, "rope table", options.context * config.head_dim(), DType::fp32, MemoryKind::workspace),
@@ -292,6 +292,14 @@ void Model::optimizer_step() {
 void Model::train_step() {
   impl_->forward_backward();
   impl_->optimizer_step();
+}
+
+void Model::reside_weights(void* base) {
+  impl_->weights.reside(base);
+}
+
+std::size_t Model::weight_bytes() const {
+  return impl_->weights.bytes();
 }
 
 void Model::reside_gradients(void* base, std::vector<std::int64_t> places) {

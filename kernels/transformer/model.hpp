@@ -31,6 +31,7 @@ struct ModelOptions {
   bool fused_products = true;      ///< fused, Hopper, 16 bits: RoPE and SwiGLU in the products before
   std::vector<bool> frozen{};      ///< parameters that are not trained, by index; empty: none
   std::int64_t micro_batches = 1;  ///< forward_backward() calls whose gradients add up to a step's mean
+  bool resident_weights = false;   ///< weights lie in somebody else's memory: reside_weights() before anything else
 };
 
 /// A GPT-style model on one device: parameters, forward, backward, optimizer step. All work is enqueued on the
@@ -70,9 +71,12 @@ class Model {
   /// Both of these.
   void train_step();
 
-  // For who trains several copies of the model side by side: gradients in memory of his, told of one by one, and
-  // updates of some parameters alone.
+  // For who trains several copies of the model side by side: weights and gradients in memory of his, told of one by
+  // one, and updates of some parameters alone.
 
+  /// Weights::reside(), with the bytes that it needs. Only of a model with resident_weights.
+  void reside_weights(void* base);
+  [[nodiscard]] std::size_t weight_bytes() const;
   /// Gradients::reside(). Before the first forward_backward().
   void reside_gradients(void* base, std::vector<std::int64_t> places);
   /// Gradients::observe().

@@ -16,9 +16,9 @@ using layers::MasterKind;
 
 }  // namespace
 
-Weights::Weights(Memory& memory, const ParameterLayout& layout, const PrecisionPolicy& precision)
-    : memory_(memory), layout_(layout), precision_(precision), master_places_(layout) {
-  weights_ = Array(memory, "weights", layout.elements(), precision.activation, MemoryKind::parameters);
+Weights::Weights(Memory& memory, const ParameterLayout& layout, const PrecisionPolicy& precision, bool resident)
+    : memory_(memory), layout_(layout), precision_(precision), resident_(resident), master_places_(layout) {
+  if (!resident) weights_ = Array(memory, "weights", layout.elements(), precision.activation, MemoryKind::parameters);
   if (precision.master != MasterKind::none) {
     masters_ = Array(memory, "masters", layout.elements(),
                      precision.master == MasterKind::copy ? DType::fp32 : DType::bf16, MemoryKind::parameters);
@@ -27,7 +27,14 @@ Weights::Weights(Memory& memory, const ParameterLayout& layout, const PrecisionP
   masters_.fill_zero();
 }
 
+void Weights::reside(void* base) {
+  WM_CHECK(resident_ && !weights_.defined(), "weights have a place already");
+  weights_ = Array(memory_, base, layout_.elements(), precision_.activation);
+  weights_.fill_zero();
+}
+
 void Weights::initialize(std::uint64_t seed, bool tied_head) {
+  WM_CHECK(weights_.defined(), "reside() comes first");
   if (memory_.planning()) return;
   const Context& context = memory_.context();
   const FrameScope frame("initial values");

@@ -23,8 +23,10 @@ struct WeightArray {
 /// allocates throws OutOfMemory. `memory` and `layout` are borrowed.
 class Weights {
  public:
-  /// Takes the memory, all zero.
-  Weights(Memory& memory, const ParameterLayout& layout, const PrecisionPolicy& precision);
+  /// Takes the memory, all zero; with `resident` none for what products read, until reside().
+  Weights(Memory& memory, const ParameterLayout& layout, const PrecisionPolicy& precision, bool resident = false);
+  /// What products read lies at `base`, bytes() of it, and is zero. Before anything else; null in a planning memory.
+  void reside(void* base);
 
   /// Normal values: embedding with deviation 1 (a tied one as the linear layer that it is, too), linear layers
   /// sqrt(2 / (in + out)), norms 1.
@@ -37,6 +39,10 @@ class Weights {
   /// Gives up the masters of all other parameters.
   void keep_masters(const StatePlaces& places);
 
+  /// Of what products read.
+  [[nodiscard]] std::size_t bytes() const {
+    return static_cast<std::size_t>(layout_.elements()) * size_of(precision_.activation);
+  }
   /// What products read, in ParameterLayout's places.
   [[nodiscard]] const Array& array() const { return weights_; }
   [[nodiscard]] void* at(std::int64_t place) const { return weights_.at(place); }
@@ -55,6 +61,7 @@ class Weights {
   Memory& memory_;
   const ParameterLayout& layout_;
   PrecisionPolicy precision_;
+  bool resident_;
   Array weights_, masters_;
   StatePlaces master_places_;
 };

@@ -139,7 +139,8 @@ void add_data_parallel_options(OptionTable& table) {
       option("--bucket-size", "LIST", "", "sizes such as 1MiB,25MiB",
              "bucketed: most bytes of a bucket; a larger parameter has one to itself. With several a row more fits "
              "what a call "
-             "and a byte cost, and says which size should be best. Sharded: most bytes of weights sent at once.",
+             "and a byte cost, and says which size should be best. Sharded: most bytes of updated weights that a rank "
+             "sends first, where less than 4 MiB; each later call sends half as many again.",
              "--bucket-size 1MiB,10MiB,25MiB,100MiB");
   bucket.default_note = "25MiB";
   table.add(std::move(bucket));

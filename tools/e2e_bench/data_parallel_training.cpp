@@ -33,6 +33,11 @@ std::vector<bool> frozen_of(const std::vector<std::string>& words, const std::ve
   return frozen;
 }
 
+/// Whether a rank's weights lie in the group's memory: where they are sent on, and the backend is faster so.
+bool weights_of_group(const DataParallelConfiguration& c) {
+  return c.shards && c.backend->prefers_own_memory();
+}
+
 std::vector<GradientPlan::Range> ranges_of(const DataParallelConfiguration& c, const GradientPlan& plan) {
   using data_parallel::Strategy;
   if (c.strategy == Strategy::flat) return plan.all_at_once();
@@ -54,6 +59,7 @@ std::unique_ptr<Trainee> make_trainee(const DataParallelConfiguration& c, const 
     options.adamw.definition = c.model.adamw;
     options.frozen = frozen_of(c.frozen, {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"});
     options.micro_batches = micro_batches;
+    options.resident_weights = !whole && weights_of_group(c);
     return std::make_unique<ToyMlp>(context, options, planning);
   }
   transformer::ModelOptions options = c.model.options(context.device());
@@ -61,6 +67,7 @@ std::unique_ptr<Trainee> make_trainee(const DataParallelConfiguration& c, const 
   if (c.kind == DataParallelConfiguration::Kind::verified) options.matmul.try_candidates = false;
   options.batch = batch;
   options.micro_batches = micro_batches;
+  options.resident_weights = !whole && weights_of_group(c);
   std::vector<std::string> names;
   const transformer::ParameterLayout layout(c.model.model);
   for (const transformer::Parameter& parameter : layout.parameters()) names.push_back(parameter.name);
@@ -86,6 +93,11 @@ RankMemory predict_rank_memory(const DataParallelConfiguration& c, Device device
   Memory& memory = trainee->memory();
   const std::size_t element = size_of(trainee->gradient_dtype());
   const GradientPlan plan(trainee->parameters(), element);
+  transformer::Charge weights;
+  if (weights_of_group(c)) {
+    weights = transformer::Charge(memory, MemoryKind::parameters, Memory::rounded(trainee->weight_bytes()));
+    trainee->reside_weights(nullptr);
+  }
   transformer::Charge gradients(memory, MemoryKind::gradients,
                                 Memory::rounded(static_cast<std::size_t>(plan.elements()) * element));
   trainee->reside_gradients(nullptr, plan.places());
@@ -98,14 +110,6 @@ RankMemory predict_rank_memory(const DataParallelConfiguration& c, Device device
       copies.emplace_back(memory, MemoryKind::gradients,
                           Memory::rounded(static_cast<std::size_t>(range.count) * element));
     }
-  }
-  transformer::Charge staging;
-  if (const auto shards = shards_of(c, *trainee); shards && device.is_cuda()) {
-    const data_parallel::Update::Options defaults;
-    const auto rounds =
-        data_parallel::rounds_of(*trainee, *shards, c.bucket_bytes != 0 ? c.bucket_bytes : defaults.most_bytes);
-    staging = transformer::Charge(memory, MemoryKind::workspace,
-                                  Memory::rounded(data_parallel::staging_bytes(rounds, c.world_size)));
   }
   trainee->prepare_training();
   memory.reset_peak();
@@ -128,16 +132,21 @@ RankTraining::RankTraining(const DataParallelConfiguration& configuration, colle
   void* gradients = nullptr;
   locally([&] {
     trainee_ = make_trainee(c, context, false, false);
-    // Each rank other weights, so that what all have in the end can only be rank 0's.
-    trainee_->initialize(seed + static_cast<std::uint64_t>(group.rank()));
     plan_.emplace(trainee_->parameters(), size_of(trainee_->gradient_dtype()));
     bytes = static_cast<std::size_t>(plan_->elements()) * plan_->element_bytes();
   });
   locally([&] {
+    if (weights_of_group(c)) {
+      shared_weights_ = group.allocate(trainee_->weight_bytes());
+      trainee_->reside_weights(shared_weights_.data());
+      external_bytes_ += shared_weights_.bytes();
+    }
+    // Each rank other weights, so that what all have in the end can only be rank 0's.
+    trainee_->initialize(seed + static_cast<std::uint64_t>(group.rank()));
     if (c.backend->prefers_own_memory()) {
       shared_gradients_ = group.allocate(bytes);
       gradients = shared_gradients_.data();
-      external_bytes_ = bytes;
+      external_bytes_ += bytes;
     } else {
       plain_gradients_ = Buffer(context, bytes);
       gradients = plain_gradients_.data();
@@ -160,10 +169,10 @@ RankTraining::RankTraining(const DataParallelConfiguration& configuration, colle
     trainee_->prepare_training();
     data_parallel::Update::Options update;
     update.shards = shards_;
-    if (c.bucket_bytes != 0) update.most_bytes = c.bucket_bytes;
-    update.groups_memory = c.backend->prefers_own_memory();
+    if (c.bucket_bytes != 0) {
+      update.sizes.first_bytes = std::min<std::size_t>(update.sizes.first_bytes, c.bucket_bytes);
+    }
     update_ = std::make_unique<data_parallel::Update>(group, context, *trainee_, std::move(update));
-    external_bytes_ += update_->external_bytes();
     set_batch(0, 0);
     // Its memory is all that a step takes; nothing is sent and nothing changes but gradients.
     trainee_->forward_backward(false);

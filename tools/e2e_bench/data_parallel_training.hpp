@@ -69,7 +69,7 @@ class RankTraining {
   std::size_t initialized_bytes_ = 0;
   std::unique_ptr<data_parallel::Trainee> trainee_;
   std::optional<data_parallel::GradientPlan> plan_;
-  collectives::CommunicatorBuffer shared_gradients_;
+  collectives::CommunicatorBuffer shared_weights_, shared_gradients_;
   Buffer plain_gradients_;
   std::optional<data_parallel::ShardMap> shards_;
   std::unique_ptr<data_parallel::GradientReducer> reducer_;

@@ -39,7 +39,10 @@ class Halving final : public Communicator {
     synchronize(context.stream);
   }
   [[nodiscard]] std::string_view backend() const noexcept override { return "halving"; }
-  [[nodiscard]] collectives::CommunicatorBuffer allocate(std::size_t) override { return {}; }
+  [[nodiscard]] collectives::CommunicatorBuffer allocate(std::size_t bytes) override {
+    const auto memory = std::make_shared<Buffer>(context_, bytes);
+    return {std::shared_ptr<void>(memory, memory->data()), bytes};
+  }
 
  protected:
   void run(const Collective& collective) override { (void)start(collective); }
@@ -81,6 +84,7 @@ struct Training {
   std::optional<ShardRule> shards{};
   std::function<void(StreamView)> delays{};
   bool copy = false;
+  bool resident = false;  ///< weights are in the group's memory
 };
 
 transformer::ModelOptions model_options(Device device, std::int64_t batch) {
@@ -94,25 +98,33 @@ transformer::ModelOptions model_options(Device device, std::int64_t batch) {
   return options;
 }
 
-using MakeTrainee = std::function<std::unique_ptr<Trainee>(const Context&, std::int64_t batch)>;
+using MakeTrainee = std::function<std::unique_ptr<Trainee>(const Context&, std::int64_t batch, bool resident)>;
 constexpr transformer::ModelConfig kModel{.vocab = 50, .d_model = 64, .d_ff = 128, .layers = 2, .heads = 2};
 constexpr std::int64_t kBatch = 4, kSteps = 4;
 
-std::unique_ptr<Trainee> model(const Context& context, std::int64_t batch) {
-  return std::make_unique<ModelTrainee>(context, kModel, model_options(context.device(), batch), Optimizer::sgd);
+std::unique_ptr<Trainee> model(const Context& context, std::int64_t batch, bool resident) {
+  transformer::ModelOptions options = model_options(context.device(), batch);
+  options.resident_weights = resident;
+  return std::make_unique<ModelTrainee>(context, kModel, options, Optimizer::sgd);
 }
-std::unique_ptr<Trainee> toy(const Context& context, std::int64_t batch) {
+std::unique_ptr<Trainee> toy(const Context& context, std::int64_t batch, bool resident) {
   ToyMlpOptions options;
   options.batch = batch;
   options.optimizer = Optimizer::sgd;
   options.learning_rate = 0.1f;
+  options.resident_weights = resident;
   return std::make_unique<ToyMlp>(context, options);
 }
 
 /// All parameters after some steps.
 std::vector<std::vector<float>> train(Communicator& group, const Context& context, const Training& training,
                                       const MakeTrainee& make, std::int64_t batch) {
-  const std::unique_ptr<Trainee> trainee = make(context, batch);
+  collectives::CommunicatorBuffer weights;
+  const std::unique_ptr<Trainee> trainee = make(context, batch, training.resident);
+  if (training.resident) {
+    weights = group.allocate(trainee->weight_bytes());
+    trainee->reside_weights(weights.data());
+  }
   trainee->initialize(7 + static_cast<std::uint64_t>(group.rank()));
   const GradientPlan plan(trainee->parameters(), sizeof(float));
   const Buffer gradients(context, static_cast<std::size_t>(plan.elements()) * sizeof(float));
@@ -120,7 +132,7 @@ std::vector<std::vector<float>> train(Communicator& group, const Context& contex
   trainee->reside_gradients(gradients.data(), plan.places());
   broadcast_weights(group, context, *trainee);
   Update::Options update_options;
-  update_options.most_bytes = 16 << 10;
+  update_options.sizes = {4 << 10, 16 << 10};
   update_options.before_enqueue = training.delays;
   if (training.shards) {
     std::vector<std::int64_t> bytes;
@@ -158,10 +170,13 @@ const std::vector<Training> kTrainings = {{Strategy::flat},
                                           {Strategy::bucketed},
                                           {Strategy::bucketed, ShardRule::bytes},
                                           {Strategy::overlap, ShardRule::modulo},
-                                          {Strategy::bucketed, {}, {}, true}};
+                                          {Strategy::bucketed, {}, {}, true},
+                                          {Strategy::bucketed, ShardRule::bytes, {}, false, true},
+                                          {Strategy::flat, ShardRule::modulo, {}, false, true}};
 
 std::string describe(const Training& training) {
-  return std::string(name(training.strategy)) + (training.shards ? " sharded" : "") + (training.copy ? " copied" : "");
+  return std::string(name(training.strategy)) + (training.shards ? " sharded" : "") + (training.copy ? " copied" : "") +
+         (training.resident ? " in the group's memory" : "");
 }
 
 TEST(DataParallelCuda, DelayedStreamsChangeNothing) {
@@ -197,7 +212,7 @@ void train_on_two_ranks(const std::function<std::unique_ptr<Communicator>(const 
         require(train(*group, context, training, make, kBatch) == expected, describe(training) + " has other bits");
       }
       // One process, the ranks' batches together; its gradients are not halved.
-      const std::unique_ptr<Trainee> single = make(context, 2 * kBatch);
+      const std::unique_ptr<Trainee> single = make(context, 2 * kBatch, false);
       single->initialize(7);
       single->prepare_training();
       std::vector<std::size_t> all;

@@ -193,7 +193,8 @@ TEST_F(Reducer, ShardsAreSentInTurnsByTheirOwners) {
   std::vector<std::vector<float>> before;
   for (std::size_t i = 0; i < 4; ++i) before.push_back(mlp.parameter(i));
   update.step();
-  EXPECT_EQ(update.calls(), 4);
+  EXPECT_EQ(update.calls(), 2);
+  EXPECT_EQ(update.bytes(), (512 + 32 + 128 + 4) * 4);
   std::vector<int> roots;
   for (const auto& entry : group.log) {
     EXPECT_EQ(entry.kind, CollectiveKind::broadcast);
@@ -204,27 +205,66 @@ TEST_F(Reducer, ShardsAreSentInTurnsByTheirOwners) {
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(mlp.parameter(i) != before[i], i % 2 == 1) << i;
 }
 
-TEST_F(Reducer, RoundsHoldNeighboursOfOneOwnerUpToASize) {
-  ToyMlp mlp(context_, {});  // 512, 32, 128 and 4 elements
-  const std::vector<std::int64_t> bytes{2048, 128, 512, 16};
-  const auto owners_of = [](const std::vector<std::vector<Piece>>& rounds) {
-    std::vector<std::vector<std::pair<int, std::vector<std::size_t>>>> all;
-    for (const auto& round : rounds) {
-      all.emplace_back();
-      for (const Piece& piece : round) all.back().emplace_back(piece.owner, piece.parameters);
+/// Of a ToyMlp's rounds: by rank, what each sends from where on and what it updates before.
+struct Sends {
+  std::int64_t begin = 0, count = 0;
+  std::vector<std::size_t> parameters{};
+  bool operator==(const Sends& other) const {
+    return begin == other.begin && count == other.count && parameters == other.parameters;
+  }
+};
+void PrintTo(const Sends& sends, std::ostream* out) {
+  *out << sends.count << " from " << sends.begin << " with " << ::testing::PrintToString(sends.parameters);
+}
+std::vector<std::vector<Sends>> sends_of(const ToyMlp& mlp, const ShardMap& shards, const RoundSizes& sizes) {
+  const auto* base = static_cast<const float*>(mlp.weights_of(0, 0).data);
+  std::vector<std::vector<Sends>> all;
+  for (const Round& round : rounds_of(mlp, shards, sizes)) {
+    all.emplace_back();
+    for (std::size_t r = 0; r < round.pieces.size(); ++r) {
+      const auto& piece = round.pieces[r];
+      EXPECT_EQ(piece.dtype, DType::fp32);
+      const std::int64_t begin = piece.count > 0 ? static_cast<const float*>(piece.data) - base : -1;
+      all.back().push_back({begin, piece.count, round.parameters[r]});
     }
-    return all;
-  };
-  using Rounds = std::vector<std::vector<std::pair<int, std::vector<std::size_t>>>>;
+  }
+  return all;
+}
+using Rounds = std::vector<std::vector<Sends>>;
+
+// 512, 32, 128 and 4 elements, at 0, 512, 768 and 1024.
+TEST_F(Reducer, RoundsSendEachRanksRunsOfNeighbours) {
+  ToyMlp mlp(context_, {});
+  const std::vector<std::int64_t> bytes{2048, 128, 512, 16};
   const ShardMap by_bytes(ShardRule::bytes, 2, bytes);  // {0}, {1, 2, 3}
-  EXPECT_EQ(owners_of(rounds_of(mlp, by_bytes, 1 << 20)), (Rounds{{{0, {0}}, {1, {1, 2, 3}}}}));
-  // A piece holds the gaps between its parameters: fc1.bias to fc2.weight is 256 + 128 elements.
-  EXPECT_EQ(owners_of(rounds_of(mlp, by_bytes, 384 * 4)), (Rounds{{{0, {0}}, {1, {1, 2}}}, {{1, {3}}}}));
-  const auto by_one = rounds_of(mlp, by_bytes, 1);
-  EXPECT_EQ(owners_of(by_one), (Rounds{{{0, {0}}, {1, {1}}}, {{1, {2}}}, {{1, {3}}}}));
-  EXPECT_EQ(staging_bytes(by_one, 2), 2U * 2048);
+  EXPECT_EQ(sends_of(mlp, by_bytes, {}), (Rounds{{{0, 512, {0}}, {512, 516, {1, 2, 3}}}}));
   const ShardMap modulo(ShardRule::modulo, 3, bytes);
-  EXPECT_EQ(owners_of(rounds_of(mlp, modulo, 1 << 20)), (Rounds{{{0, {0}}, {1, {1}}, {2, {2}}}, {{0, {3}}}}));
+  EXPECT_EQ(sends_of(mlp, modulo, {}),
+            (Rounds{{{0, 512, {0}}, {512, 32, {1}}, {768, 128, {2}}}, {{1024, 4, {3}}, {-1, 0, {}}, {-1, 0, {}}}}));
+}
+
+TEST_F(Reducer, RoundsGrowAndAreCutWithinParameters) {
+  ToyMlp mlp(context_, {});
+  const ShardMap shards(ShardRule::bytes, 2, std::vector<std::int64_t>{2048, 128, 512, 16});
+  // 64, 64 (of 96), 128 (of 144) and 192 (of 216) elements, and what is left: more than a quarter again.
+  EXPECT_EQ(sends_of(mlp, shards, {64 * 4, 1 << 20}), (Rounds{{{0, 64, {0}}, {512, 64, {1}}},
+                                                              {{64, 64, {}}, {576, 64, {}}},
+                                                              {{128, 128, {}}, {640, 128, {}}},
+                                                              {{256, 192, {}}, {768, 192, {2}}},
+                                                              {{448, 64, {}}, {960, 68, {3}}}}));
+  EXPECT_EQ(sends_of(mlp, shards, {448 * 4, 1 << 20}), (Rounds{{{0, 512, {0}}, {512, 516, {1, 2, 3}}}}));
+  const auto limited = sends_of(mlp, shards, {64 * 4, 128 * 4});
+  EXPECT_EQ(limited.back(), (std::vector<Sends>{{384, 128, {}}, {896, 132, {3}}}));
+  // Less than can be cut.
+  EXPECT_EQ(sends_of(mlp, shards, {1, 1}).size(), 8U);
+}
+
+TEST_F(Reducer, FrozenParametersAreInNoRound) {
+  ToyMlpOptions options;
+  options.frozen = {false, true, false, true};
+  ToyMlp mlp(context_, options);
+  const ShardMap shards(ShardRule::bytes, 2, std::vector<std::int64_t>{2048, 0, 512, 0});
+  EXPECT_EQ(sends_of(mlp, shards, {}), (Rounds{{{0, 512, {0}}, {768, 128, {2}}}}));
 }
 
 }  // namespace

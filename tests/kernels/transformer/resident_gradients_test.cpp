@@ -1,11 +1,12 @@
-// A model that is trained beside others: gradients in memory of their owner's, told of one by one, added up; frozen and
-// tied parameters; optimizer's state for some parameters alone.
+// A model that is trained beside others: weights and gradients in memory of their owner's, gradients told of one by
+// one and added up; frozen and tied parameters; optimizer's state for some parameters alone.
 #include <cmath>
 #include <numeric>
 
 #include <gtest/gtest.h>
 
 #include "kernels/attention/registry.hpp"
+#include "kernels/runtime/check.hpp"
 #include "kernels/transformer/model.hpp"
 #include "tests/kernels/layers/device_array.hpp"
 
@@ -93,6 +94,37 @@ TEST_P(ResidentGradients, AreTheSameBitsAndToldOfInReverse) {
     const auto here = model.parameter(i), there = plain.parameter(i);
     for (std::size_t k = 0; k < here.size(); ++k) EXPECT_NEAR(here[k], there[k], 1e-6f) << i;  // norms may round apart
   }
+}
+
+TEST_P(ResidentGradients, WeightsResideToo) {
+  const auto allocated = [&] { return host_.context().allocator->stats().current.allocated; };
+  const std::size_t none = allocated();
+  Model plain(host_.context(), kConfig, options());
+  const std::size_t one = allocated();
+  ModelOptions elsewhere = options();
+  elsewhere.resident_weights = true;
+  Model model(host_.context(), kConfig, elsewhere);
+  const std::size_t both = allocated();
+  EXPECT_THROW(model.initialize(3), CheckError) << "there is no place for them yet";
+  ASSERT_EQ(model.weight_bytes(), static_cast<std::size_t>(model.layout().elements()) * sizeof(float));
+  const auto charged = [&](Model& m) { return m.memory().current()[MemoryKind::parameters]; };
+  EXPECT_EQ(charged(plain) - charged(model), Memory::rounded(model.weight_bytes()));
+  EXPECT_EQ((one - none) - (both - one), Memory::rounded(model.weight_bytes()));
+  std::vector<float> memory(static_cast<std::size_t>(model.layout().elements()), NAN);
+  model.reside_weights(memory.data());
+  EXPECT_THROW(model.reside_weights(memory.data()), CheckError);
+  EXPECT_EQ(memory, std::vector<float>(memory.size(), 0.0f));
+  for (Model* m : {&plain, &model}) {
+    m->initialize(3);
+    set_batch(*m, 0, kBatch);
+    m->prepare_training();
+    m->train_step();
+  }
+  EXPECT_EQ(parameters(model), parameters(plain));
+  const WeightArray head =
+      model.weights_of(model.layout().parameters().size() - 1, model.layout().parameters().size() - 1);
+  EXPECT_EQ(head.data, memory.data() + model.layout().head());
+  EXPECT_EQ(memory[static_cast<std::size_t>(model.layout().head())], parameters(plain).back().front());
 }
 
 TEST_P(ResidentGradients, MicroBatchesAddUpToTheWhole) {

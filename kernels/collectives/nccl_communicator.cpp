@@ -149,6 +149,7 @@ class NcclCommunicator final : public Communicator {
   template <class Enqueue>
   Work start(const std::string& what, StreamView on, const Enqueue& enqueue);
   ncclResult_t enqueue(const Collective& c, ncclComm_t comm, cudaStream_t stream) const;
+  ncclResult_t enqueue_piece(const CollectiveBuffer& piece, int owner, ncclComm_t comm, cudaStream_t stream) const;
 
   const NcclLibrary& nccl_;
   Device device_;
@@ -286,29 +287,43 @@ Work NcclCommunicator::start(const Collective& c) {
                [&](ncclComm_t comm, cudaStream_t stream) { return enqueue(c, comm, stream); });
 }
 
-/// One launch of the library's for all broadcasts, which share its channels: the links are busy both ways.
+/// One launch of the library's: the links are busy both ways.
 Work NcclCommunicator::start_all_gather_v(std::span<const CollectiveBuffer> pieces, StreamView stream) {
-  std::vector<Collective> broadcasts;
-  for (std::size_t r = 0; r < pieces.size(); ++r) {
-    if (pieces[r].count == 0) continue;
+  bool any = false;
+  for (const CollectiveBuffer& piece : pieces) {
     Collective c;
     c.kind = CollectiveKind::broadcast;
-    c.input = c.output = pieces[r];
-    c.root = static_cast<int>(r);
+    c.input = c.output = piece;
     c.stream = stream;
-    check_call(c);
-    broadcasts.push_back(c);
+    if (piece.count > 0) check_call(c);
+    any = any || piece.count > 0;
   }
-  if (broadcasts.empty()) return barrier_async(stream);
+  if (!any) return barrier_async(stream);
   return start("nccl " + describe_all_gather_v(pieces), stream, [&](ncclComm_t comm, cudaStream_t on) {
     ncclResult_t result = nccl_.group_start();
     if (result != ncclSuccess) return result;
-    for (const Collective& c : broadcasts) {
-      if (result == ncclSuccess) result = enqueue(c, comm, on);
+    for (int r = 0; r < world_size() && result == ncclSuccess; ++r) {
+      const CollectiveBuffer& piece = pieces[static_cast<std::size_t>(r)];
+      if (piece.count > 0) result = enqueue_piece(piece, r, comm, on);
     }
     const ncclResult_t end = nccl_.group_end();  // whatever happened within
     return result != ncclSuccess ? result : end;
   });
+}
+
+ncclResult_t NcclCommunicator::enqueue_piece(const CollectiveBuffer& piece, int owner, ncclComm_t comm,
+                                             cudaStream_t stream) const {
+  const auto count = static_cast<std::size_t>(piece.count);
+  const ncclDataType_t type = type_of(piece.dtype);
+  if (options_.pieces == NcclPieces::broadcasts) {
+    return nccl_.broadcast(piece.data, piece.data, count, type, owner, comm, stream);
+  }
+  if (owner != rank()) return nccl_.receive(piece.data, count, type, owner, comm, stream);
+  ncclResult_t result = ncclSuccess;
+  for (int r = 0; r < world_size() && result == ncclSuccess; ++r) {
+    if (r != owner) result = nccl_.send(piece.data, count, type, r, comm, stream);
+  }
+  return result;
 }
 
 template <class Enqueue>

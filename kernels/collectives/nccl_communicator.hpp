@@ -21,11 +21,18 @@ enum class NcclRegistration : std::uint8_t {
   symmetric,
 };
 
+/// How all_gather_v goes, in one launch of NCCL's either way.
+enum class NcclPieces : std::uint8_t {
+  broadcasts,  ///< of each piece from its rank
+  sends,       ///< of the own piece to every other rank, and theirs received
+};
+
 struct NcclOptions {
   /// Longest that a collective takes on the GPU, or its call on the host. Then the communicator is aborted.
   double timeout_s = 30;
   NcclRegistration registration = NcclRegistration::none;
   int max_blocks = 0;  ///< most blocks, so multiprocessors, that a collective takes (NCCL's maxCTAs). 0: NCCL's choice
+  NcclPieces pieces = NcclPieces::broadcasts;
   /// NVLink multicast. Off unless asked for: NCCL_NVLS_ENABLE=0 is set where the environment does not say otherwise.
   bool nvls = false;
   /// Shared with another communicator whose calls are to be in one order with these. Null: its own.

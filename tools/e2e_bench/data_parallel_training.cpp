@@ -130,11 +130,7 @@ RankTraining::RankTraining(const DataParallelConfiguration& configuration, colle
   const DataParallelConfiguration& c = configuration_;
   std::size_t bytes = 0;
   void* gradients = nullptr;
-  locally([&] {
-    trainee_ = make_trainee(c, context, false, false);
-    plan_.emplace(trainee_->parameters(), size_of(trainee_->gradient_dtype()));
-    bytes = static_cast<std::size_t>(plan_->elements()) * plan_->element_bytes();
-  });
+  locally([&] { trainee_ = make_trainee(c, context, false, false); });
   locally([&] {
     if (weights_of_group(c)) {
       shared_weights_ = group.allocate(trainee_->weight_bytes());
@@ -143,6 +139,10 @@ RankTraining::RankTraining(const DataParallelConfiguration& configuration, colle
     }
     // Each rank other weights, so that what all have in the end can only be rank 0's.
     trainee_->initialize(seed + static_cast<std::uint64_t>(group.rank()));
+    plan_.emplace(trainee_->parameters(), size_of(trainee_->gradient_dtype()));
+    bytes = static_cast<std::size_t>(plan_->elements()) * plan_->element_bytes();
+  });
+  locally([&] {
     if (c.backend->prefers_own_memory()) {
       shared_gradients_ = group.allocate(bytes);
       gradients = shared_gradients_.data();

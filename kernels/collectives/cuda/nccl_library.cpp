@@ -35,6 +35,8 @@ Opened open_library() {
   find(f.broadcast, "ncclBroadcast");
   find(f.all_gather, "ncclAllGather");
   find(f.reduce_scatter, "ncclReduceScatter");
+  find(f.send, "ncclSend");
+  find(f.receive, "ncclRecv");
   find(f.group_start, "ncclGroupStart");
   find(f.group_end, "ncclGroupEnd");
   find(f.mem_alloc, "ncclMemAlloc");

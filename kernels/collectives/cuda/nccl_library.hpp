@@ -19,6 +19,8 @@ struct NcclLibrary {
   decltype(&ncclBroadcast) broadcast;
   decltype(&ncclAllGather) all_gather;
   decltype(&ncclReduceScatter) reduce_scatter;
+  decltype(&ncclSend) send;
+  decltype(&ncclRecv) receive;
   decltype(&ncclGroupStart) group_start;
   decltype(&ncclGroupEnd) group_end;
   decltype(&ncclMemAlloc) mem_alloc;

@@ -532,6 +532,26 @@ TEST_P(NcclGpu, EveryCollectiveTypeAndOperation) {
   EXPECT_TRUE(report.ok()) << report.reason;
 }
 
+TEST(NcclPiecesGpu, SendsDoAsBroadcasts) {
+  WM_NEED_GPUS(2);
+  make_data();
+  const LaunchReport report = launch_on_gpus(2, [&](const RankContext& context) {
+    NcclOptions options;
+    options.timeout_s = context.options.timeout_s;
+    options.pieces = NcclPieces::sends;
+    const auto communicator = make_nccl(context, options);
+    Limits limits;
+    limits.any_address = false;
+    GpuRank rank(*communicator, context, limits);
+    for (const std::vector<std::int64_t>& pieces :
+         {std::vector<std::int64_t>{1, 1}, {0, 70001}, {70001, 0}, {100003, 517}, {0, 0}}) {
+      rank.all_gather_v(DType::fp32, pieces);
+      rank.all_gather_v(DType::bf16, pieces);
+    }
+  });
+  EXPECT_TRUE(report.ok()) << report.reason;
+}
+
 TEST(NcclSymmetric, PartsThatItGetsWrongAreRefused) {
   WM_NEED_GPUS(2);
   const LaunchReport report = launch_on_gpus(2, [&](const RankContext& context) {

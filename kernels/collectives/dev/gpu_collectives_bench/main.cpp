@@ -1,8 +1,9 @@
 // p2p, nccl and auto beside each other in one group of processes, in turn and back: in-stream time of single calls.
 //
-//   gpu_collectives_bench [--ranks 2] [--sizes 1024,65536,...] [--set main|blocks|small|nccl|memory] [--kind
+//   gpu_collectives_bench [--ranks 2] [--sizes 1024,65536,...] [--set main|blocks|small|nccl|memory|pieces] [--kind
 //   all_reduce]
 //
+// --kind all_gather_v gathers in place what all_gather does out of place, each rank's piece in another array of it.
 // A sample is one call behind a barrier of the GPUs, so that nobody's arrival is in it, between two events. The stream
 // is kept busy while a batch is enqueued. A sample's time is its slowest rank's. One JSON line a size and contender.
 
@@ -38,6 +39,7 @@ struct Settings {
   std::vector<std::int64_t> sizes;
   std::string set = "main";
   CollectiveKind kind = CollectiveKind::all_reduce;
+  bool pieces = false;  ///< all_gather_v
 };
 
 struct Contender {
@@ -113,6 +115,15 @@ class Bench {
     if (set == "main" || set == "nccl") add_p2p("p2p");
 #if WARPMETER_NCCL
     if (set == "main" || set == "nccl" || set == "memory") add_nccl("nccl");
+    if (set == "pieces") {
+      add_p2p("p2p");
+      add_p2p("p2p_16_blocks", [](P2pOptions& o) { o.max_blocks = 16; });
+      add_p2p("p2p_32_blocks", [](P2pOptions& o) { o.max_blocks = 32; });
+      add_nccl("nccl");
+      NcclOptions sends;
+      sends.pieces = NcclPieces::sends;
+      add("nccl_sends", make_nccl(context_, sends));
+    }
     if (set == "nccl") {
       add_nccl("nccl_registered", NcclRegistration::registered);
       add_nccl("nccl_symmetric", NcclRegistration::symmetric);
@@ -162,6 +173,15 @@ class Bench {
     const auto view = [&](void* data, std::int64_t n) {
       return CollectiveBuffer(data, n, DType::fp32, context_.device);
     };
+    if (settings_.pieces) {
+      std::vector<CollectiveBuffer> pieces;
+      for (int r = 0; r < context_.world_size; ++r) {
+        // The own one where check() has put numbers.
+        auto* const array = static_cast<float*>(r == context_.rank ? c.in : c.out);
+        pieces.push_back(view(array + r * part, part));
+      }
+      return c.group->all_gather_v_async(pieces, stream_);
+    }
     switch (settings_.kind) {
       case CollectiveKind::all_gather:
         return c.group->all_gather_async(view(c.in, part), view(c.out, count), stream_);
@@ -190,8 +210,9 @@ class Bench {
           cudaMemcpy(static_cast<float*>(c.in) + begin, host.data(), host.size() * 4, cudaMemcpyHostToDevice));
     }
     for (int i = 0; i < 3; ++i) call(c, bytes).wait();
-    if (settings_.kind != CollectiveKind::all_reduce) return;
     const int n = context_.world_size;
+    if (settings_.pieces) return check_pieces(c, elements / n);
+    if (settings_.kind != CollectiveKind::all_reduce) return;
     for (const std::int64_t begin : begins) {
       WM_CUDA_CHECK(
           cudaMemcpy(host.data(), static_cast<float*>(c.out) + begin, host.size() * 4, cudaMemcpyDeviceToHost));
@@ -201,6 +222,25 @@ class Bench {
         throw std::runtime_error(c.name + " at " + std::to_string(bytes) + " bytes: element " +
                                  std::to_string(begin + i) + " is " +
                                  std::to_string(host[static_cast<std::size_t>(i)]) + ", not " + std::to_string(want));
+      }
+    }
+  }
+
+  /// The others' pieces, of `part` elements each: their ends.
+  void check_pieces(const Contender& c, std::int64_t part) const {
+    for (int r = 0; r < context_.world_size; ++r) {
+      if (r == context_.rank) continue;
+      for (const std::int64_t at : {std::int64_t{0}, part / 2, part - 1}) {
+        const std::int64_t i = r * part + at;
+        float got = 0;
+        WM_CUDA_CHECK(cudaMemcpy(&got, static_cast<float*>(c.out) + i, 4, cudaMemcpyDeviceToHost));
+        const std::int64_t end = std::int64_t{1} << 24, elements = part * context_.world_size;
+        if (i >= end && i < elements - end) continue;  // no numbers were put there
+        const auto want = static_cast<float>(i % 1021 + r);
+        if (got != want) {
+          throw std::runtime_error(c.name + ": element " + std::to_string(i) + " is " + std::to_string(got) + ", not " +
+                                   std::to_string(want));
+        }
       }
     }
   }
@@ -235,10 +275,10 @@ class Bench {
     const double factor = bus_factor(settings_.kind, context_.world_size);
     std::ostringstream line;
     line.precision(6);
-    line << R"({"kind":")" << name(settings_.kind) << R"(","bytes":)" << bytes << R"(,"name":")" << c.name
-         << R"(","median_us":)" << median << R"(,"min_us":)" << c.us.front() << R"(,"p90_us":)"
-         << c.us[c.us.size() * 9 / 10] << R"(,"busbw_gbps":)" << factor * static_cast<double>(bytes) / median / 1000
-         << R"(,"samples":)" << c.us.size() << "}\n";
+    line << R"({"kind":")" << (settings_.pieces ? "all_gather_v" : name(settings_.kind)) << R"(","bytes":)" << bytes
+         << R"(,"name":")" << c.name << R"(","median_us":)" << median << R"(,"min_us":)" << c.us.front()
+         << R"(,"p90_us":)" << c.us[c.us.size() * 9 / 10] << R"(,"busbw_gbps":)"
+         << factor * static_cast<double>(bytes) / median / 1000 << R"(,"samples":)" << c.us.size() << "}\n";
     std::cout << line.str() << std::flush;
   }
 
@@ -265,6 +305,10 @@ Settings parse(int argc, char** argv) {
     for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::broadcast, CollectiveKind::all_gather,
                                       CollectiveKind::reduce_scatter}) {
       if (option == "--kind" && value == name(kind)) settings.kind = kind;
+    }
+    if (option == "--kind" && value == "all_gather_v") {
+      settings.kind = CollectiveKind::all_gather;  // whose bytes and factor it has
+      settings.pieces = true;
     }
   }
   std::stringstream words(sizes);

@@ -107,8 +107,8 @@ class DdpTool(Tool):
             ["size", "precision", "structure", "attention", "context", "backend"],
             ["strategy", "world_size", "bucket", "step_s", "comm_ms", "exposed_ms", "peak_mem_mib", "status"],
             ["batch", "parameters", "rank_skew_ms", "local_step_ms", "local_share", "comm_calls", "comm_bytes",
-             "step_tflops", "tokens_per_s", "samples_per_s", "step_mean_ms", "step_min_ms", "step_p95_ms", "step_stdev_ms",
-             "step_noise", "step_n", "step_stop", "predicted_rank_peak_mem_mib", "loss"])
+             "step_tflops", "tokens_per_s", "samples_per_s", "step_mean_ms", "step_min_ms", "step_p95_ms",
+             "step_stdev_ms", "step_noise", "step_n", "step_stop", "predicted_rank_peak_mem_mib", "loss"])
         self._groups = None
 
     def add_options(self, table):

@@ -65,6 +65,9 @@ class Matmul {
 
 struct MatmulOptions {
   bool try_candidates = true;  ///< CUDA: time the candidates; else the heuristics' first
+  /// CUDA: what gradients' products (no B transposed) are not to count on, as kernels beside a backward take it: a
+  /// product with a block for each multiprocessor otherwise waits for theirs to end before its last blocks begin.
+  int spare_multiprocessors = 0;
 };
 /// Bytes that make_matmul() takes from the context's allocator (workspace), before rounding.
 [[nodiscard]] std::size_t matmul_workspace_bytes(Device device);

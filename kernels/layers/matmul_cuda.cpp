@@ -128,12 +128,17 @@ std::string describe(const cublasLtMatmulAlgo_t& a) {
 /// The library's description of a problem.
 class Product {
  public:
-  explicit Product(const MatmulProblem& p) : problem_(p) {
+  /// `multiprocessors` 0: all there are.
+  Product(const MatmulProblem& p, std::int32_t multiprocessors) : problem_(p) {
     const cudaDataType_t type = data_type(p.dtype), out = data_type(p.out_dtype);
     const cublasComputeType_t compute = p.dtype == DType::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     WM_CUBLASLT_CHECK(cublasLtMatmulDescCreate(descriptor_.put(), compute, CUDA_R_32F));
     set_transposed(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b);
     set_transposed(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a);
+    if (multiprocessors > 0) {
+      WM_CUBLASLT_CHECK(cublasLtMatmulDescSetAttribute(descriptor_.get(), CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
+                                                       &multiprocessors, sizeof(multiprocessors)));
+    }
     make(b_, type, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.stride_b);
     make(a_, type, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.stride_a);
     make(c_, out, p.n, p.m, p.stride_c);
@@ -356,8 +361,17 @@ class CudaMatmul final : public Matmul {
     return status != cudaStreamCaptureStatusNone;
   }
 
+  /// What a product may count on, 0: everything.
+  [[nodiscard]] std::int32_t multiprocessors_for(const MatmulProblem& problem) const {
+    if (options_.spare_multiprocessors <= 0 || problem.transpose_b) return 0;
+    int device = 0, all = 0;
+    WM_CUDA_CHECK(cudaGetDevice(&device));
+    WM_CUDA_CHECK(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, device));
+    return std::max(1, all - options_.spare_multiprocessors);
+  }
+
   [[nodiscard]] Plan make_plan(const Key& key, const void* a, const void* b, void* c) const {
-    Product product(key.problem);
+    Product product(key.problem, multiprocessors_for(key.problem));
     if (key.problem.accumulate) {
       Key plain = key;
       plain.problem.accumulate = false;

@@ -35,6 +35,7 @@ struct DataParallelConfiguration {
   std::optional<data_parallel::ShardRule> shards;  ///< none: the optimizer is not sharded
   data_parallel::Optimizer optimizer = data_parallel::Optimizer::adamw;
   std::int64_t micro_batches = 1;
+  int max_blocks = 0;                      ///< --max-blocks: multiprocessors of a collective; 0: the backend's choice
   std::vector<std::string> frozen;         ///< parts of the names of parameters that are not trained
   std::int64_t verify_steps = 0;           ///< of a verified row
   std::vector<std::uint64_t> bucket_list;  ///< of a fitted row

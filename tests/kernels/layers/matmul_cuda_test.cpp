@@ -74,33 +74,35 @@ TEST_F(CudaMatmul, EveryTransposeTypeAndStride) {
 /// A linear layer's three products at a size for which the library has many candidates; operands off the boundary.
 TEST_F(CudaMatmul, LinearLayerWithCandidatesTried) {
   const std::int64_t rows = 256, in = 384, out = 512;
-  const auto product = make_matmul(context_);
-  for (const DType dtype : kTypes) {
-    const DType storage = storage_of(dtype);
-    SCOPED_TRACE(std::string(name(dtype)));
-    const Values x = stored(normal(rows * in, 1), storage), w = stored(normal(out * in, 2), storage);
-    const Values d_y = stored(normal(rows * out, 3), storage);
-    const DeviceArray px = array(x, storage), pw = array(w, storage), pd = array(d_y, storage);
-    const auto check = [&](const MatmulProblem& p, const Values& a, const Values& b, const DeviceArray& pa,
-                           const DeviceArray& pb) {
-      const DeviceArray c = empty(p.m * p.n, p.out_dtype);
-      product->multiply(p, pa.data(), pb.data(), c.data());
-      EXPECT_TRUE(near(c.values(), testing::matmul(p, a, b), p.out_dtype, slack(dtype)));
-      EXPECT_NE(product->kernel(p), "cublaslt");
-      const auto bits = c.bytes();
-      product->multiply(p, pa.data(), pb.data(), c.data());
-      EXPECT_EQ(c.bytes(), bits);
-    };
-    check(linear_forward(rows, in, out, dtype, storage), x, w, px, pw);
-    check(linear_input_gradient(rows, in, out, dtype, storage), d_y, w, pd, pw);
-    check(linear_weight_gradient(rows, in, out, dtype, DType::fp32, false), d_y, x, pd, px);
-    // One element on.
-    Values shifted = x;
-    shifted.insert(shifted.begin(), 0.0);
-    const DeviceArray moved = array(shifted, storage), y = empty(rows * out, storage);
-    const MatmulProblem forward = linear_forward(rows, in, out, dtype, storage);
-    product->multiply(forward, moved.as<char>() + size_of(storage), pw.data(), y.data());
-    EXPECT_TRUE(near(y.values(), testing::matmul(forward, x, w), storage, slack(dtype)));
+  for (const int spare : {0, 8}) {
+    const auto product = make_matmul(context_, {.spare_multiprocessors = spare});
+    for (const DType dtype : kTypes) {
+      const DType storage = storage_of(dtype);
+      SCOPED_TRACE(std::string(name(dtype)) + " spare " + std::to_string(spare));
+      const Values x = stored(normal(rows * in, 1), storage), w = stored(normal(out * in, 2), storage);
+      const Values d_y = stored(normal(rows * out, 3), storage);
+      const DeviceArray px = array(x, storage), pw = array(w, storage), pd = array(d_y, storage);
+      const auto check = [&](const MatmulProblem& p, const Values& a, const Values& b, const DeviceArray& pa,
+                             const DeviceArray& pb) {
+        const DeviceArray c = empty(p.m * p.n, p.out_dtype);
+        product->multiply(p, pa.data(), pb.data(), c.data());
+        EXPECT_TRUE(near(c.values(), testing::matmul(p, a, b), p.out_dtype, slack(dtype)));
+        EXPECT_NE(product->kernel(p), "cublaslt");
+        const auto bits = c.bytes();
+        product->multiply(p, pa.data(), pb.data(), c.data());
+        EXPECT_EQ(c.bytes(), bits);
+      };
+      check(linear_forward(rows, in, out, dtype, storage), x, w, px, pw);
+      check(linear_input_gradient(rows, in, out, dtype, storage), d_y, w, pd, pw);
+      check(linear_weight_gradient(rows, in, out, dtype, DType::fp32, false), d_y, x, pd, px);
+      // One element on.
+      Values shifted = x;
+      shifted.insert(shifted.begin(), 0.0);
+      const DeviceArray moved = array(shifted, storage), y = empty(rows * out, storage);
+      const MatmulProblem forward = linear_forward(rows, in, out, dtype, storage);
+      product->multiply(forward, moved.as<char>() + size_of(storage), pw.data(), y.data());
+      EXPECT_TRUE(near(y.values(), testing::matmul(forward, x, w), storage, slack(dtype)));
+    }
   }
 }
 

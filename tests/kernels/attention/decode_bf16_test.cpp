@@ -123,7 +123,39 @@ TEST(DecodeBf16, EveryNumberOfTokensStaysWithinTheBounds) {
 }
 
 TEST(DecodeBf16, EveryLengthOfALastBlockStaysWithinTheBounds) {
-  for (std::int64_t length = 1; length <= 70; ++length) Sequence({1, 3, 1, 64, length, 32}).expect_right();
+  for (std::int64_t length = 1; length <= 70; ++length) {
+    Sequence({1, 3, 1, 64, length, 32}).expect_right();
+    Sequence({1, 4, 1, 128, length}).expect_right();  // sums in registers and in memory
+    Sequence({1, 5, 1, 96, length, 16}).expect_right();
+  }
+}
+
+// Runs of keys that end within a vector of probabilities: the next run's stand in the same vector.
+TEST(DecodeBf16, BlocksThatAreNoWholeVectorsStayWithinTheBounds) {
+  for (const std::int64_t block : {17, 20, 39}) {
+    DecodeOptions options;
+    options.block = block;
+    for (const std::int64_t group : {3, 4, 6}) {
+      for (const std::int64_t page : {0, 16, 64}) Sequence({1, group, 1, 128, 203, page}).expect_right(options);
+    }
+  }
+}
+
+// The row after a last odd key is not read as one, whatever is left in it.
+TEST(DecodeBf16, WhatIsBeyondTheLastKeyDoesNotCount) {
+  for (const std::int64_t head_dim : {64, 96, 128, 160}) {
+    for (const std::int64_t length : {1, 15, 33}) {
+      Sequence s({1, 4, 1, head_dim, length});
+      HostTensor nan(1, 1, length + 16, head_dim, DType::bf16);
+      std::fill(nan.values.begin(), nan.values.end(), NAN);
+      for (HostTensor* t : {&s.q, &s.k, &s.v, &nan}) t->encode();
+      s.cache = std::make_unique<KvCache>(s.cpu.context, KvCacheConfig{1, 1, head_dim, length + 16, DType::bf16, 0});
+      s.cache->append(s.cpu.context, DType::bf16, nan.from_row(0), nan.from_row(0), length + 16);
+      s.cache->reset(s.cpu.context);
+      s.cache->append(s.cpu.context, DType::bf16, s.k.from_row(0), s.v.from_row(0), length);
+      s.expect_right();
+    }
+  }
 }
 
 TEST(DecodeBf16, EveryMergeSplitAndBlockStaysWithinTheBounds) {

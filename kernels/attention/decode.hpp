@@ -59,8 +59,9 @@ struct DecodePlan {
   Merge merge = Merge::tree;
   Deal deal = Deal::contiguous;
   Join join = Join::none;
-  bool packed = false;              ///< CUDA: by the forward of training, where the operands lie so
-  bool pass_l2 = false;             ///< CUDA: keys and values are the first to leave the L2 cache
+  DecodeBlock block_shape = DecodeBlock::usual;  ///< CUDA, 16 bits
+  bool packed = false;                           ///< CUDA: by the forward of training, where the operands lie so
+  bool pass_l2 = false;                          ///< CUDA: keys and values are the first to leave the L2 cache
   bool from_memory = false;         ///< CPU: the caches do not hold the keys and values; changes no bit of the result
   bool bf16_products = false;       ///< CPU: bf16 operands are multiplied without being widened (AVX512_BF16)
   std::size_t workspace_bytes = 0;  ///< taken from the allocator while it runs

@@ -131,12 +131,19 @@ bool is_short(Params p, const cuda_decode::Residency& r, const DecodePlan& plan,
          cuda_decode::short_groups(p) > 0;
 }
 
+/// Whether each block of the only parts has a processor to itself, and its warps enough to do.
+bool may_be_wide(const Params& p, const cuda_decode::Residency& r, std::int64_t processors, std::int64_t longest) {
+  constexpr std::int64_t kLeastKeys = 512;
+  return p.shape == DecodeBlock::usual && p.parts == 1 && row_blocks(p, r) <= processors && longest >= kLeastKeys &&
+         cuda_decode::on_tensor_cores(p);
+}
+
 /// Groups of keys that a warp has of the longest stream, at most.
-int groups_a_warp(std::int64_t longest, const DecodePlan& plan) {
-  constexpr std::int64_t kWarps = 4, kEnough = 8;
+int groups_a_warp(std::int64_t longest, const DecodePlan& plan, int warps) {
+  constexpr std::int64_t kEnough = 8;
   const std::int64_t blocks = ceil_div(ceil_div(longest, plan.block), plan.parts);
   const std::int64_t keys = std::min(blocks * plan.block, longest);
-  return static_cast<int>(std::min(kEnough, ceil_div(ceil_div(keys, cuda_decode::kWarpKeys), kWarps)));
+  return static_cast<int>(std::min(kEnough, ceil_div(ceil_div(keys, cuda_decode::kWarpKeys), warps)));
 }
 
 /// Where p.parts of a row meet.
@@ -183,6 +190,7 @@ DecodePlan plan_decode_cuda(Device device, const DecodeProblem& problem, const K
     plan.splits = std::min(options.splits, blocks);
   }
   const DeviceGuard guard(device);
+  if (cuda_decode::on_tensor_cores(p) && !cuda_decode::has_blocks(p)) p.shape = DecodeBlock::small;
   const cuda_decode::Residency residency = cuda_decode::residency(p);
   const std::int64_t processors = properties(device).multiprocessors;
   const std::int64_t slots = processors * residency.blocks_a_processor;
@@ -196,6 +204,11 @@ DecodePlan plan_decode_cuda(Device device, const DecodeProblem& problem, const K
   p.join = choose_join(p, residency, slots, view.longest());
   if (p.join == Join::cluster && cuda_decode::active_clusters(p) < row_blocks(p, residency)) p.join = Join::last_block;
   plan.join = p.join;
+  if (may_be_wide(p, residency, processors, view.longest())) {
+    p.shape = DecodeBlock::wide;
+    if (!cuda_decode::has_blocks(p)) p.shape = DecodeBlock::usual;
+  }
+  plan.block_shape = p.shape;
   // While what passes is not many times the cache, lines that others left there, written ones above all, can stay. Row
   // blocks of the same keys find them there, and so does the next token where there is room for all.
   constexpr double kMostCaches = 4.6;
@@ -233,7 +246,8 @@ void flash_decode_cuda(const Context& context, const DecodeProblem& problem, con
   WM_CHECK(p.batch < 65536 && p.num_kv_heads < 65536, "a grid has fewer than 65536 sequences and heads");
   p.merge = kind_of(plan.merge);
   p.join = plan.join;
-  p.stages = groups_a_warp(view.longest(), plan);
+  p.shape = plan.block_shape;
+  p.stages = groups_a_warp(view.longest(), plan, cuda_decode::warps_of(p.shape, p.head_dim));
   p.pass_l2 = plan.pass_l2;
   p.short_groups = cuda_decode::short_groups(p);
   if (p.join != Join::none && !cuda_decode::on_tensor_cores(p)) p.join = Join::kernel;  // queries off their 16 bytes

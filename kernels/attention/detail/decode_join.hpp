@@ -12,4 +12,11 @@ enum class Join : std::int32_t {
   kernel,      ///< through memory, by a kernel of its own
 };
 
+/// What a block of the tensor core kernel of flash decoding is (CUDA).
+enum class DecodeBlock : std::int32_t {
+  usual,  ///< two of them fill a multiprocessor of Hopper
+  wide,   ///< twice the warps, for a block that has a multiprocessor to itself
+  small,  ///< for devices on which a block has less shared memory than the usual one takes: at most 99 KiB
+};
+
 }  // namespace warpmeter::attention

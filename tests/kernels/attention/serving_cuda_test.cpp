@@ -85,7 +85,9 @@ struct Batch {
   }
   DecodePlan run(const DecodeOptions& options = {}) { return run(options, cache.view()); }
   DecodePlan run(const DecodeOptions& options, const KvView& view) {
-    const DecodePlan plan = plan_decode(Device::cuda(), problem, view, options);
+    return run_plan(plan_decode(Device::cuda(), problem, view, options), view);
+  }
+  DecodePlan run_plan(const DecodePlan& plan, const KvView& view) {
     poison();
     // What is asked for: the blocks may be larger, as rests under a MiB are not split off.
     const std::size_t before = gpu.allocator.stats().current.requested;
@@ -471,6 +473,52 @@ TEST_F(ServingCuda, PartsMeetInEveryPlace) {
     batch.run(c.options);
     EXPECT_EQ(values, batch.o.values) << text;
   }
+}
+
+/// What other devices than this one, and other batches, would take.
+TEST_F(ServingCuda, EveryShapeOfABlock) {
+  Gpu gpu;
+  struct Case {
+    std::int64_t heads, kv_heads, head_dim, tokens, splits;
+  };
+  for (const Case& c : {Case{8, 2, 128, 1, 1}, Case{8, 2, 128, 1, 8}, Case{8, 2, 64, 1, 1}, Case{8, 1, 64, 2, 5},
+                        Case{2, 2, 40, 1, 1}, Case{2, 2, 96, 1, 3}, Case{8, 1, 64, 4, 1}, Case{16, 1, 128, 2, 4},
+                        Case{8, 1, 256, 1, 1}, Case{8, 1, 256, 5, 7}}) {
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      for (const DecodeBlock shape : {DecodeBlock::usual, DecodeBlock::wide, DecodeBlock::small}) {
+        if (shape == DecodeBlock::wide && (c.head_dim > 128 || c.heads / c.kv_heads * c.tokens > 16)) continue;
+        for (const std::vector<std::int64_t>& lengths : {std::vector<std::int64_t>{3001, 5, 700}, {1000, 1000}}) {
+          Batch batch(gpu, {c.heads, c.tokens, dtype}, c.kv_heads, c.head_dim, lengths, dtype);
+          DecodePlan plan = plan_decode(Device::cuda(), batch.problem, batch.cache.view(), {c.splits, 16});
+          plan.block_shape = shape;
+          const std::string text = "d" + std::to_string(c.head_dim) + " t" + std::to_string(c.tokens) + " splits " +
+                                   std::to_string(c.splits) + " " + std::string(name(dtype)) + " shape " +
+                                   std::to_string(static_cast<int>(shape));
+          batch.run_plan(plan, batch.cache.view());
+          EXPECT_LE(batch.error(), allowed(dtype, dtype)) << text;
+          const std::vector<float> values = batch.o.values;
+          batch.run_plan(plan, batch.cache.view());
+          EXPECT_EQ(values, batch.o.values) << text;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ServingCuda, ABlockWithAProcessorToItselfIsWide) {
+  Gpu gpu;
+  const int processors = properties(Device::cuda()).multiprocessors;
+  const auto shape = [&](std::int64_t sequences, std::int64_t head_dim, std::int64_t length, std::int64_t splits) {
+    const std::vector<std::int64_t> lengths(static_cast<std::size_t>(sequences), length);
+    const Batch batch(gpu, {2, 1, DType::bf16}, 1, head_dim, lengths, DType::bf16);
+    return plan_decode(Device::cuda(), batch.problem, batch.cache.view(), {splits, 16}).block_shape;
+  };
+  if (properties(Device::cuda()).sm < 90) GTEST_SKIP() << "a wide block takes 200 KiB of shared memory";
+  EXPECT_EQ(shape(processors, 128, 600, 1), DecodeBlock::wide);
+  EXPECT_EQ(shape(processors + 1, 128, 600, 1), DecodeBlock::usual);
+  EXPECT_EQ(shape(4, 256, 600, 1), DecodeBlock::usual);
+  EXPECT_EQ(shape(4, 64, 100, 1), DecodeBlock::usual);
+  EXPECT_EQ(shape(4, 128, 600, 2), DecodeBlock::usual);
 }
 
 TEST_F(ServingCuda, ANaNStaysOneInItsOwnRow) {

@@ -9,7 +9,14 @@ namespace {
 template <class Tag>
 void launch_width(const Params& p, void* stream, TileResidency* fits) {
   const int width = p.head_dim <= 64 ? 64 : p.head_dim <= 128 ? 128 : 256;
-  launch_tiles_of(Tag{}, width, tile_count(p), p, stream, fits);
+  switch (p.shape) {
+    case DecodeBlock::usual:
+      return launch_usual_of(Tag{}, width, tile_count(p), p, stream, fits);
+    case DecodeBlock::wide:
+      return launch_wide_of(Tag{}, width, tile_count(p), p, stream, fits);
+    case DecodeBlock::small:
+      return launch_small_of(Tag{}, width, tile_count(p), p, stream, fits);
+  }
 }
 
 void launch_tiles(const Params& p, void* stream, TileResidency* fits) {
@@ -33,6 +40,12 @@ int tile_count(const Params& p) {
 
 int row_block_rows(const Params& params) {
   return on_tensor_cores(params) ? 16 * tile_count(params) : any_shape_rows(params);
+}
+
+bool has_blocks(const Params& params) {
+  TileResidency fits;
+  launch_tiles(params, nullptr, &fits);
+  return fits.blocks_a_processor > 0;
 }
 
 Residency residency(const Params& params) {

@@ -11,6 +11,12 @@ enum class Element : std::int32_t { fp32, bf16, fp16 };
 /// Keys that a warp scores at once.
 inline constexpr int kWarpKeys = 16;
 
+/// Warps of a block whose rows have up to `width` columns.
+constexpr int warps_of(DecodeBlock shape, int width) {
+  if (shape == DecodeBlock::wide) return 8;
+  return shape == DecodeBlock::small && width > 128 ? 2 : 4;
+}
+
 enum class MergeKind : std::int32_t { tree, lse, two_pass };
 
 inline constexpr int kMostClusterParts = 16;
@@ -38,6 +44,7 @@ struct Params {
   int uniform_share = 0;   ///< uniform_blocks / parts
   MergeKind merge = MergeKind::tree;
   Join join = Join::none;
+  DecodeBlock shape = DecodeBlock::usual;
   bool pass_l2 = false;  ///< keys and values are the first to leave the L2 cache
   int short_groups = 0;  ///< groups of a warp in the kernel for short sequences; 0: not that kernel
   int stages = 8;        ///< groups that a warp's ring holds; no more than it has to copy, or the kernel's own number
@@ -65,6 +72,8 @@ struct Residency {
 [[nodiscard]] int active_clusters(const Params& params);
 /// Sixteen-bit queries and cache of one type in rows that start on 16 bytes; the joins within a launch are its own.
 [[nodiscard]] bool on_tensor_cores(const Params& params);
+/// Whether there are blocks of params.shape, and on the current device room for one.
+[[nodiscard]] bool has_blocks(const Params& params);
 /// What short_groups can be: sequences of one length in dense rows, one query token, kShortParts neighbouring parts
 /// in a cluster, each short enough to be copied at once. 0 where that is not so.
 [[nodiscard]] int short_groups(const Params& params);

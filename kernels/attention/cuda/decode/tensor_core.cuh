@@ -1,11 +1,11 @@
 // Flash decoding on tensor cores, for 16-bit caches.
 //
-// A block of four warps has one stream of one key/value head and up to 32 of its query rows: the heads of the group
-// times the query tokens, so that a key is read once for all of them. The warps share nothing but the queries: each
-// takes every fourth group of 16 keys, copies them to its own ring of shared memory (cp.async, 16 bytes a lane, chunks
-// swizzled by row), multiplies S = Q K^T and O += P V with mma.m16n8k16 and keeps its own online softmax; the only
-// barriers are at the end, where the four results are joined. What bounds it is memory: two blocks an SM have some
-// 128 KiB on the way.
+// A block of four (or eight, or two) warps has one stream of one key/value head and up to 32 of its query rows: the
+// heads of the group times the query tokens, so that a key is read once for all of them. The warps share nothing but
+// the queries: each takes every so many-th group of 16 keys, copies them to its own ring of shared memory (cp.async, 16
+// bytes a lane, chunks swizzled by row), multiplies S = Q K^T and O += P V with mma.m16n8k16 and keeps its own online
+// softmax; the only barriers are at the end, where their results are joined. What bounds it is memory: two blocks an
+// SM, or a wide one, have some 128 KiB on the way.
 //
 // Then the parts of a row are merged, by their cluster, or by whichever block is done last, unless that is left to a
 // kernel of its own (finish.cuh).
@@ -26,14 +26,16 @@
 namespace warpmeter::attention::cuda_decode {
 
 /// kD: head_dim rounded up; kTiles: of 16 query rows.
-template <int kD, int kTiles>
+template <int kD, int kTiles, DecodeBlock kShape>
 struct TileConfig {
-  static constexpr int kWarps = 4;
+  static constexpr bool kSmall = kShape == DecodeBlock::small;
+  static constexpr int kWarps = warps_of(kShape, kD);
+  static constexpr int kBlocksAProcessor = kShape == DecodeBlock::wide ? 1 : 2;  // that its registers leave room for
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kRows = kTiles * 16;
   static constexpr int kChunks = kD / 8;                 // of 16 bytes a row
   static constexpr int kTileBytes = kWarpKeys * kD * 2;  // of K or V
-  static constexpr int kStages = kD == 64 ? 6 : 3;
+  static constexpr int kStages = kD == 64 ? (kSmall ? 4 : 6) : kSmall ? 2 : 3;
   static constexpr int kQueryBytes = kRows * kD * 2;
   static constexpr int kJoinWidth = kD + 4;  // floats; off the powers of two
   static constexpr int kJoinBytes = (kWarps * kRows * (kJoinWidth + 2) + 2 * kRows + 4) * 4;
@@ -45,9 +47,11 @@ struct TileConfig {
   }
 };
 
-template <class T, int kD, int kTiles>
-__global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads, 2) decode_tile_kernel(const Params p) {
-  using C = TileConfig<kD, kTiles>;
+template <class T, int kD, int kTiles, DecodeBlock kShape>
+__global__ void __launch_bounds__(TileConfig<kD, kTiles, kShape>::kThreads,
+                                  TileConfig<kD, kTiles, kShape>::kBlocksAProcessor)
+    decode_tile_kernel(const Params p) {
+  using C = TileConfig<kD, kTiles, kShape>;
   extern __shared__ __align__(128) unsigned char shared[];
   const std::uint32_t base = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   const int warp = threadIdx.x / 32;
@@ -274,7 +278,7 @@ __global__ void __launch_bounds__(TileConfig<kD, kTiles>::kThreads, 2) decode_ti
     }
   }
 
-  // The four warps' results meet where the rings were.
+  // The warps' results meet where the rings were.
   ptx::cp_async_wait<0>();
   __syncthreads();
   const RowBlock block{batch, kv_head, part, row_block, first_row, min(C::kRows, p.rows - first_row)};

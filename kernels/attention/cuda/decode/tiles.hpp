@@ -13,16 +13,20 @@ struct Fp16Tag {};
 
 /// What fits on the current device.
 struct TileResidency {
-  int blocks_a_processor = 0;
-  bool has_clusters = false;  ///< the code that this device runs knows clusters
-  int clusters = 0;           ///< of params.parts blocks that run at once, where the join is theirs
+  int blocks_a_processor = 0;  ///< 0: not one
+  bool has_clusters = false;   ///< the code that this device runs knows clusters
+  int clusters = 0;            ///< of params.parts blocks that run at once, where the join is theirs
 };
 /// The most blocks of a cluster that every device with clusters has.
 inline constexpr int kPortableCluster = 8;
 
-/// width: 64, 128 or 256; tiles: 1 or 2. Launches, or only says what fits.
-void launch_tiles_of(Bf16Tag, int width, int tiles, const Params& params, void* stream, TileResidency* fits);
-void launch_tiles_of(Fp16Tag, int width, int tiles, const Params& params, void* stream, TileResidency* fits);
+/// Blocks of a shape. width: 64, 128 or 256; tiles: 1 or 2. Launches, or only says what fits.
+void launch_usual_of(Bf16Tag, int width, int tiles, const Params& params, void* stream, TileResidency* fits);
+void launch_usual_of(Fp16Tag, int width, int tiles, const Params& params, void* stream, TileResidency* fits);
+void launch_wide_of(Bf16Tag, int width, int tiles, const Params& params, void* stream, TileResidency* fits);
+void launch_wide_of(Fp16Tag, int width, int tiles, const Params& params, void* stream, TileResidency* fits);
+void launch_small_of(Bf16Tag, int width, int tiles, const Params& params, void* stream, TileResidency* fits);
+void launch_small_of(Fp16Tag, int width, int tiles, const Params& params, void* stream, TileResidency* fits);
 
 /// The kernel for short sequences, with params.short_groups; width: 64 or 128.
 void launch_short_of(Bf16Tag, int width, const Params& params, void* stream);

@@ -179,11 +179,14 @@ void measure(Bench& bench, const Shape& s) {
       if ((join == Join::none) != (splits == 1)) continue;
       if (join == Join::cluster && (splits > 16 || s.batch * s.kv_heads * splits > slots)) continue;
       p.join = join;
-      enum class Way { plain, small, short_sequence };
-      for (const Way way : {Way::plain, Way::small, Way::short_sequence}) {
+      enum class Way { plain, wide, small, short_sequence };
+      for (const Way way : {Way::plain, Way::wide, Way::small, Way::short_sequence}) {
         const bool small = way == Way::small;
         const int groups = (s.kv_len / splits + 63) / 64;
         if (small && groups >= 3) continue;
+        if (way == Way::wide && (s.group > 16 || s.batch * s.kv_heads * splits > bench.device.multiProcessorCount))
+          continue;
+        p.shape = way == Way::wide ? DecodeBlock::wide : DecodeBlock::usual;
         p.short_groups = way == Way::short_sequence ? short_groups(p) : 0;
         if (way == Way::short_sequence && p.short_groups == 0) continue;
         p.stages = small ? groups : 8;
@@ -193,6 +196,7 @@ void measure(Bench& bench, const Shape& s) {
                     : join == Join::kernel  ? "kernel"
                                             : "last_block",
                     small                        ? " small"
+                    : way == Way::wide           ? " wide"
                     : way == Way::short_sequence ? " short"
                                                  : "");
         for (const bool pass : {false, true}) {

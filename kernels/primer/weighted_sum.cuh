@@ -2,7 +2,8 @@
 //
 //   x (rows, cols), w (cols), y (rows), fp32, bf16 or fp16; summed in fp32, in an order that is always the same
 //   grid   a team of threads for each row: a warp (4 rows a block) or a block of up to 512, about one for two pieces of
-//          16 bytes. A thread has two pieces under way, four in long rows
+//          16 bytes. A thread has two pieces under way, four in long rows. In 16 bits these have blocks of 256: of four
+//          blocks on a multiprocessor three have loads under way while one adds up and the next begins, of two one
 //   bound  memory, reading: a multiply-add for each element read; w stays in the cache
 #include "kernels/primer/kernel_file.hpp"
 
@@ -120,6 +121,7 @@ void run(const Problem& p, const Arguments& a, StreamView stream) {
     if (pieces <= 2 * 32) return launch(Int<32>(), Int<2>());
     if (pieces <= 2 * 128) return launch(Int<128>(), Int<2>());
     if (pieces <= 2 * 256) return launch(Int<256>(), Int<2>());
+    if (sizeof(T) == 2 && pieces >= 4 * 256) return launch(Int<256>(), Int<4>());
     pieces < 4 * 512 ? launch(Int<512>(), Int<2>()) : launch(Int<512>(), Int<4>());
   });
 }

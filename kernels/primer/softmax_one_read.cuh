@@ -26,7 +26,7 @@ constexpr float kLeast = -2e38f;       // below every score, and finite: -inf - 
 Kernel describe() {
   Kernel kernel = softmax_kernel();
   kernel.workspace_bytes = [](const Problem& p, Device d) {
-    return cpu_floats(d, 2 * num_threads() * cpu_tools::kept_floats(p.cols));
+    return cpu_floats(d, num_threads() * cpu_tools::kept_floats(p.cols));
   };
   return kernel;
 }
@@ -38,7 +38,7 @@ void run(const Problem& p, const Arguments& a) {
     using T = decltype(type);
     const std::size_t bytes = 2 * p.rows * p.cols * sizeof(T);
     for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end, int worker) {
-      float* const kept = static_cast<float*>(a.workspace) + 2 * worker * cpu_tools::kept_floats(p.cols);
+      float* const kept = static_cast<float*>(a.workspace) + worker * cpu_tools::kept_floats(p.cols);
       softmax_rows(a.input<T>(0), a.output<T>(0), begin, end, p.cols, kLeast, kept, cpu_tools::exceeds_cache(bytes));
     });
   });

@@ -5,7 +5,8 @@
 //          exp(m_old - m_new); 2: the results
 //   grid   a team of threads for each row, by its length: a warp (4 rows a block) or a block of up to 1024 threads. The
 //          second pass runs from the row's end to its beginning: the exponentials of its last tile are still in
-//          registers, what was read before that may be in the cache
+//          registers, what was read before that may be in the cache. On the CPU all exponentials are kept, as in
+//          softmax_one_read, and the second pass runs with the next row's first
 //   bound  memory: one read and one write where the second pass finds the row in the cache
 #include "kernels/primer/kernel_file.hpp"
 
@@ -24,39 +25,21 @@ constexpr float kLeast = -2e38f;       // below every score, and finite: -inf - 
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
   Kernel kernel = softmax_kernel();
-  kernel.workspace_bytes = [](const Problem&, Device d) { return cpu_floats(d, num_threads() * cpu_tools::kWideTile); };
+  kernel.workspace_bytes = [](const Problem& p, Device d) {
+    return cpu_floats(d, num_threads() * cpu_tools::kept_floats(p.cols));
+  };
   return kernel;
 }
 #endif
 
 #if WM_PRIMER_CPU
 void run(const Problem& p, const Arguments& a) {
-  constexpr std::int64_t kTile = cpu_tools::kWideTile;
   by_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
     const std::size_t bytes = 2 * p.rows * p.cols * sizeof(T);
-    const bool past_cache = cpu_tools::exceeds_cache(bytes);
     for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end, int worker) {
-      float* const terms = static_cast<float*>(a.workspace) + worker * kTile;
-      for (std::int64_t row = begin; row < end; ++row) {
-        const T* const x = a.input<T>(0) + row * p.cols;
-        T* const y = a.output<T>(0) + row * p.cols;
-        const T* const next = x + (row + 1 < end ? p.cols : 0);  // asked for as this row is worked on
-        const std::int64_t last = (p.cols - 1) / kTile * kTile;
-        float most = kLeast, sum = 0.0f;
-        for (std::int64_t first = 0; first < p.cols; first += kTile) {
-          const std::int64_t n = p.cols - first < kTile ? p.cols - first : kTile;
-          const Range range = range_of_row(x + first, n);
-          const float before = most;
-          most = range.most > most ? range.most : most;
-          sum = sum * shrunk(before, most) + reduce_add(raise(x + first, terms, n, most, range.least, next + first));
-        }
-        const float inverse = 1.0f / sum;
-        write_row(y, last, past_cache, [&](std::int64_t at, std::int64_t count) WM_INLINE_LAMBDA {
-          return exp_not_positive<T>(load_some(x + at, count) - most) * inverse;
-        });
-        write_terms(terms, y + last, p.cols - last, inverse, past_cache);
-      }
+      float* const kept = static_cast<float*>(a.workspace) + worker * cpu_tools::kept_floats(p.cols);
+      softmax_rows(a.input<T>(0), a.output<T>(0), begin, end, p.cols, kLeast, kept, cpu_tools::exceeds_cache(bytes));
     });
   });
 }

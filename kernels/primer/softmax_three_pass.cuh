@@ -11,6 +11,7 @@
 #include "kernels/primer/kernel_file.hpp"
 
 #if WM_PRIMER_DESCRIBES
+#include "kernels/primer/detail/cpu_softmax_workspace.hpp"
 #include "kernels/primer/detail/softmax.hpp"
 #elif WM_PRIMER_CPU
 #include "kernels/primer/detail/cpu_softmax.hpp"
@@ -23,7 +24,9 @@ constexpr float kLog2e = 1.44269504f;  // exp(x) = 2^(x * log2(e)), and 2^x is w
 #if WM_PRIMER_DESCRIBES
 Kernel describe() {
   Kernel kernel = softmax_kernel();
-  kernel.workspace_bytes = [](const Problem& p, Device d) { return cpu_floats(d, num_threads() * p.cols); };
+  kernel.workspace_bytes = [](const Problem& p, Device d) {
+    return cpu_floats(d, num_threads() * cpu_tools::kept_floats(p.cols));
+  };
   return kernel;
 }
 #endif
@@ -35,14 +38,16 @@ void run(const Problem& p, const Arguments& a) {
     const std::size_t bytes = 2 * p.rows * p.cols * sizeof(T);
     const bool past_cache = cpu_tools::exceeds_cache(bytes);
     for_parts(p.rows, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end, int worker) {
-      float* const terms = static_cast<float*>(a.workspace) + worker * p.cols;  // what the second pass leaves the third
+      // What the second pass leaves the third, which runs with the next row's second.
+      float* const terms = static_cast<float*>(a.workspace) + worker * cpu_tools::kept_floats(p.cols);
+      RowBefore<T> before{nullptr, 0.0f, false};
       for (std::int64_t row = begin; row < end; ++row) {
         const T* const x = a.input<T>(0) + row * p.cols;
-        const T* const next = x + (row + 1 < end ? p.cols : 0);  // asked for as this row is worked on
         const Range range = range_of_row(x, p.cols);
-        const float sum = reduce_add(raise(x, terms, p.cols, range.most, range.least, next));
-        write_terms(terms, a.output<T>(0) + row * p.cols, p.cols, 1.0f / sum, past_cache);
+        const float sum = reduce_add(raise(x, terms, p.cols, range.most, range.least, x + p.cols, before));
+        before = {a.output<T>(0) + row * p.cols, 1.0f / sum, past_cache};
       }
+      write_row_before(before, terms, p.cols);
     });
   });
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -264,6 +265,35 @@ TEST(ByHand, SoftmaxOfHardScoresIsRight) {
           EXPECT_EQ(check(kernel, p, {{x, dtype}}, {{out.data(), dtype}}, 1e6).failure, "")
               << name << " " << describe(kernel, p) << " kind " << kind;
         }
+      }
+    }
+  }
+}
+
+TEST(ByHand, SoftmaxIsTheSameWhereverItsResultsLie) {
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    const Problem p{.dtype = dtype, .rows = 4, .cols = 2048};  // whole pages: as far apart in each row
+    const std::vector<std::uint32_t> bits = hard_scores(dtype, 0, p.rows, p.cols);
+    const std::vector<std::uint16_t> halves(bits.begin(), bits.end());
+    const std::size_t size = static_cast<std::size_t>(p.rows * p.cols) * (dtype == DType::fp32 ? 4 : 2);
+    constexpr std::size_t kPage = 4096;
+    std::vector<char> memory(2 * size + 4 * kPage);
+    char* const x = memory.data() + (kPage - reinterpret_cast<std::uintptr_t>(memory.data()) % kPage);
+    std::memcpy(x, dtype == DType::fp32 ? static_cast<const void*>(bits.data()) : halves.data(), size);
+    for (const char* name : kSoftmaxes) {
+      const Kernel& kernel = *find_kernel(name);
+      std::vector<float> workspace(kernel.workspace_bytes(p, Device::cpu()) / sizeof(float));
+      std::vector<char> expected;
+      for (const std::size_t ahead : {0, 4, 64, 128, 192, 256, 2048, 4032}) {
+        char* const y = x + size + kPage + ahead;
+        std::memset(y, 0xFF, size);
+        run(kernel, p, {{x}, {y}, workspace.data()}, StreamView{Device::cpu()});
+        const std::vector<char> result(y, y + size);
+        if (expected.empty()) {
+          EXPECT_EQ(check(kernel, p, {{x, dtype}}, {{y, dtype}}, 1e6).failure, "") << name;
+          expected = result;
+        }
+        EXPECT_EQ(result, expected) << name << " " << describe(kernel, p) << " " << ahead;
       }
     }
   }

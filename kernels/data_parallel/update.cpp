@@ -63,7 +63,8 @@ std::vector<Round> rounds_of(const Trainee& trainee, const ShardMap& shards, con
   std::vector<std::vector<Run>> runs = runs_of(trainee, shards);
   std::vector<std::size_t> next(runs.size(), 0);  // run, by rank
   std::vector<Round> rounds;
-  for (std::size_t bytes = sizes.first_bytes;; bytes = std::min(bytes + bytes / 2, sizes.most_bytes)) {
+  const std::size_t first_bytes = std::max(sizes.first_bytes, kCut * sizeof(float));  // a few bytes would not grow
+  for (std::size_t bytes = first_bytes;; bytes = std::min(bytes + bytes / 2, sizes.most_bytes)) {
     Round round;
     bool any = false;
     for (std::size_t r = 0; r < runs.size(); ++r) {

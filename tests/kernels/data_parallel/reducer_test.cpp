@@ -257,6 +257,7 @@ TEST_F(Reducer, RoundsGrowAndAreCutWithinParameters) {
   EXPECT_EQ(limited.back(), (std::vector<Sends>{{384, 128, {}}, {896, 132, {3}}}));
   // Less than can be cut.
   EXPECT_EQ(sends_of(mlp, shards, {1, 1}).size(), 8U);
+  EXPECT_EQ(sends_of(mlp, shards, {1, 1 << 20}), sends_of(mlp, shards, {64 * 4, 1 << 20}));
 }
 
 TEST_F(Reducer, FrozenParametersAreInNoRound) {

@@ -78,13 +78,8 @@ bool fuses(Device device, const RopeLinear& a) {
 }
 
 void rope_linear(const Context& context, const RopeLinear& a) {
-  const DeviceGuard guard(context.device());
-  const int multiprocessors = sm90::attribute(context.device(), cudaDevAttrMultiProcessorCount);
-  sm90::with_tile_columns<160, 192, 256>(a.rows, 3 * a.heads * a.head_dim, multiprocessors, [&]<int kColumns>() {
-    a.dtype == DType::bf16 ? run<__nv_bfloat16, kColumns>(context, a, multiprocessors)
-                           : run<__half, kColumns>(context, a, multiprocessors);
-  });
-  check_launch();
+  sm90::with_kernel(context, a.dtype, a.rows, 3 * a.heads * a.head_dim,
+                    [&]<class T, int kColumns>(int multiprocessors) { run<T, kColumns>(context, a, multiprocessors); });
 }
 
 }  // namespace warpmeter::layers::cuda

@@ -86,13 +86,8 @@ bool fuses(Device device, const SwigluLinear& a) {
 }
 
 void swiglu_linear(const Context& context, const SwigluLinear& a) {
-  const DeviceGuard guard(context.device());
-  const int multiprocessors = sm90::attribute(context.device(), cudaDevAttrMultiProcessorCount);
-  sm90::with_tile_columns<160, 192, 256>(a.rows, 2 * a.width, multiprocessors, [&]<int kColumns>() {
-    a.dtype == DType::bf16 ? run<__nv_bfloat16, kColumns>(context, a, multiprocessors)
-                           : run<__half, kColumns>(context, a, multiprocessors);
-  });
-  check_launch();
+  sm90::with_kernel(context, a.dtype, a.rows, 2 * a.width,
+                    [&]<class T, int kColumns>(int multiprocessors) { run<T, kColumns>(context, a, multiprocessors); });
 }
 
 }  // namespace warpmeter::layers::cuda

@@ -188,20 +188,6 @@ __device__ __forceinline__ int row_of_thread(int half) {
   return thread / 32 * 16 + thread % 32 / 4 + 8 * half;
 }
 
-/// Calls run.operator()<kColumns>() with that of the tile widths which a layer's products take least time with: rounds
-/// of all multiprocessors times what one takes, which is its columns and, in the same measure, its beginning and
-/// epilogue.
-template <int... kWidths, class Run>
-void with_tile_columns(std::int64_t rows, std::int64_t columns, int multiprocessors, Run&& run) {
-  const std::int64_t row_tiles = divide_up(rows, kRows);
-  const auto cost = [&](int width) {
-    return divide_up(row_tiles * divide_up(columns, width), multiprocessors) * (width + 16);
-  };
-  const std::int64_t least = std::min({cost(kWidths)...});
-  bool found = false;
-  ((!found && cost(kWidths) == least ? (found = true, run.template operator()<kWidths>()) : void()), ...);
-}
-
 template <class T>
 [[nodiscard]] CUtensorMap map_of(const void* data, std::int64_t rows, std::int64_t in, int box_rows) {
   return ptx::make_tensor_map({data, rows * in, rows * in, in}, std::is_same_v<T, __nv_bfloat16>, 1, 1, rows,
@@ -246,6 +232,32 @@ void launch_tiles(const Context& context, const Epilogue& epilogue, const void* 
   }
   return attribute(device, cudaDevAttrComputeCapabilityMajor) == 9 &&
          attribute(device, cudaDevAttrComputeCapabilityMinor) == 0;
+}
+
+/// Calls run.operator()<T, kColumns>(multiprocessors) on the context's device: T is of `dtype`, kColumns that of the
+/// tile widths which a layer's products take least time with: rounds of all multiprocessors times what one takes, which
+/// is its columns and, in the same measure, its beginning and epilogue.
+template <class Run>
+void with_kernel(const Context& context, DType dtype, std::int64_t rows, std::int64_t columns, const Run& run) {
+  const DeviceGuard guard(context.device());
+  const int multiprocessors = attribute(context.device(), cudaDevAttrMultiProcessorCount);
+  const std::int64_t row_tiles = divide_up(rows, kRows);
+  const auto cost = [&](int width) {
+    return divide_up(row_tiles * divide_up(columns, width), multiprocessors) * (width + 16);
+  };
+  const std::int64_t least = std::min({cost(160), cost(192), cost(256)});
+  const auto run_with = [&]<int kColumns>() {
+    dtype == DType::bf16 ? run.template operator()<__nv_bfloat16, kColumns>(multiprocessors)
+                         : run.template operator()<__half, kColumns>(multiprocessors);
+  };
+  if (cost(160) == least) {
+    run_with.template operator()<160>();
+  } else if (cost(192) == least) {
+    run_with.template operator()<192>();
+  } else {
+    run_with.template operator()<256>();
+  }
+  check_launch();
 }
 
 }  // namespace warpmeter::layers::cuda::linear_sm90

@@ -475,6 +475,12 @@ TEST_F(ServingCuda, PartsMeetInEveryPlace) {
   }
 }
 
+/// Whether a block can have 227 KiB of shared memory: any shape of it then fits.
+bool takes_any_block() {
+  const int sm = properties(Device::cuda()).sm;
+  return sm >= 90 && sm < 120;
+}
+
 /// What other devices than this one, and other batches, would take.
 TEST_F(ServingCuda, EveryShapeOfABlock) {
   Gpu gpu;
@@ -490,6 +496,7 @@ TEST_F(ServingCuda, EveryShapeOfABlock) {
         for (const std::vector<std::int64_t>& lengths : {std::vector<std::int64_t>{3001, 5, 700}, {1000, 1000}}) {
           Batch batch(gpu, {c.heads, c.tokens, dtype}, c.kv_heads, c.head_dim, lengths, dtype);
           DecodePlan plan = plan_decode(Device::cuda(), batch.problem, batch.cache.view(), {c.splits, 16});
+          if (shape != DecodeBlock::small && shape != plan.block_shape && !takes_any_block()) continue;
           plan.block_shape = shape;
           const std::string text = "d" + std::to_string(c.head_dim) + " t" + std::to_string(c.tokens) + " splits " +
                                    std::to_string(c.splits) + " " + std::string(name(dtype)) + " shape " +
@@ -513,7 +520,7 @@ TEST_F(ServingCuda, ABlockWithAProcessorToItselfIsWide) {
     const Batch batch(gpu, {2, 1, DType::bf16}, 1, head_dim, lengths, DType::bf16);
     return plan_decode(Device::cuda(), batch.problem, batch.cache.view(), {splits, 16}).block_shape;
   };
-  if (properties(Device::cuda()).sm < 90) GTEST_SKIP() << "a wide block takes 200 KiB of shared memory";
+  if (!takes_any_block()) GTEST_SKIP() << "a wide block takes 200 KiB of shared memory";
   EXPECT_EQ(shape(processors, 128, 600, 1), DecodeBlock::wide);
   EXPECT_EQ(shape(processors + 1, 128, 600, 1), DecodeBlock::usual);
   EXPECT_EQ(shape(4, 256, 600, 1), DecodeBlock::usual);

@@ -71,8 +71,8 @@ int active_clusters(const Params& params) {
 
 int short_groups(const Params& p) {
   const bool dense = p.row_stride == p.head_dim && (p.head_dim == 64 || p.head_dim == 128);
-  if (!on_tensor_cores(p) || !dense || p.uniform_length == 0 || p.tokens != 1 || p.rows > kMostShortRows ||
-      p.join != Join::cluster || p.parts != kShortParts || p.round_robin) {
+  if (p.shape != DecodeBlock::usual || !on_tensor_cores(p) || !dense || p.uniform_length == 0 || p.tokens != 1 ||
+      p.rows > kMostShortRows || p.join != Join::cluster || p.parts != kShortParts || p.round_robin) {
     return 0;
   }
   // Results are written eight bytes at a time.

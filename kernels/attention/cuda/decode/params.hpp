@@ -75,7 +75,7 @@ struct Residency {
 /// Whether there are blocks of params.shape, and on the current device room for one.
 [[nodiscard]] bool has_blocks(const Params& params);
 /// What short_groups can be: sequences of one length in dense rows, one query token, kShortParts neighbouring parts
-/// in a cluster, each short enough to be copied at once. 0 where that is not so.
+/// in a cluster, each short enough to be copied at once, and room for the usual blocks. 0 where that is not so.
 [[nodiscard]] int short_groups(const Params& params);
 [[nodiscard]] const char* kernel_name(const Params& params);
 

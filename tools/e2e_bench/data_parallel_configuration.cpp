@@ -226,7 +226,8 @@ void adjust_data_parallel(const OptionTable& table, harness::Settings& settings)
 std::vector<DataParallelConfiguration> expand_data_parallel(const OptionTable& table, const harness::Settings& settings,
                                                             int launched) {
   check_data_parallel_options(table);
-  const int max_blocks = harness::launch::backend_options(table).max_blocks;  // refuses what the ranks would
+  DataParallelConfiguration base;
+  base.max_blocks = harness::launch::backend_options(table).max_blocks;  // refuses what the ranks would
   const auto strategies = table.words("--data-parallel", kStrategies, true);
   std::vector<std::uint64_t> buckets;
   if (table.has("--bucket-size")) buckets = table.sizes("--bucket-size");
@@ -239,7 +240,6 @@ std::vector<DataParallelConfiguration> expand_data_parallel(const OptionTable& t
   const auto optimizers = table.words("--optimizer", kOptimizers, true);
   const auto micro_batches = table.integers("--micro-batches", 1, 1 << 16);
 
-  DataParallelConfiguration base;
   base.frozen = split(table.text("--freeze"));
   if (table.has("--verify")) {
     base.kind = Kind::verified;
@@ -296,7 +296,6 @@ std::vector<DataParallelConfiguration> expand_data_parallel(const OptionTable& t
         }
         for (const std::int64_t micro : micro_batches) {
           base.micro_batches = micro;
-          base.max_blocks = max_blocks;
           for (const std::string& optimizer : optimizers) {
             base.optimizer = optimizer == "adamw" ? Optimizer::adamw : Optimizer::sgd;
             for (const bool sharded : shardings) {

@@ -30,7 +30,7 @@ struct DataParallelConfiguration {
   const collectives::Backend* backend = nullptr;
   int world_size = 2;
   data_parallel::Strategy strategy = data_parallel::Strategy::bucketed;
-  std::uint64_t bucket_bytes = 0;  ///< bucketed: most of a bucket; sharded: most sent at once. 0: the default
+  std::uint64_t bucket_bytes = 0;  ///< bucketed: most of a bucket; sharded: most sent first. 0: the default
   bool copy = false;
   std::optional<data_parallel::ShardRule> shards;  ///< none: the optimizer is not sharded
   data_parallel::Optimizer optimizer = data_parallel::Optimizer::adamw;
@@ -43,6 +43,13 @@ struct DataParallelConfiguration {
   [[nodiscard]] bool toy() const { return model.size == kToyMlp; }
   /// Samples of a step over all ranks.
   [[nodiscard]] std::int64_t samples() const { return model.batch * world_size * micro_batches; }
+  /// What the backward's products are not to count on, as calls beside them take it. Not in rows that compare bits
+  /// between strategies.
+  [[nodiscard]] int spare_multiprocessors() const {
+    constexpr int kByThemselves = 64;  // that backends take where nothing bounds them: no less is no bound
+    const bool beside = strategy == data_parallel::Strategy::overlap || strategy == data_parallel::Strategy::bucketed;
+    return beside && kind != Kind::verified && max_blocks < kByThemselves ? max_blocks : 0;
+  }
   [[nodiscard]] std::string bucket_text() const;
   /// For messages: "bucketed (25MiB) over 2 ranks of shm".
   [[nodiscard]] std::string describe() const;

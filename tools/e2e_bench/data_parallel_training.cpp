@@ -65,12 +65,7 @@ std::unique_ptr<Trainee> make_trainee(const DataParallelConfiguration& c, const 
   transformer::ModelOptions options = c.model.options(context.device());
   // Chosen by time, products could differ from row to row in how they add up, and so in their bits.
   if (c.kind == DataParallelConfiguration::Kind::verified) options.matmul.try_candidates = false;
-  // Not in rows that compare bits between strategies.
-  const bool overlaps =
-      c.strategy == data_parallel::Strategy::overlap || c.strategy == data_parallel::Strategy::bucketed;
-  if (overlaps && c.kind != DataParallelConfiguration::Kind::verified) {
-    options.matmul.spare_multiprocessors = c.max_blocks;
-  }
+  options.matmul.spare_multiprocessors = c.spare_multiprocessors();
   options.batch = batch;
   options.micro_batches = micro_batches;
   options.resident_weights = !whole && weights_of_group(c);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tools/e2e_bench/data_parallel_configuration.hpp"
 #include "tools/e2e_bench/presets.hpp"
 
 namespace warpmeter::e2e_bench {
@@ -120,6 +121,25 @@ TEST(Configurations, UnsupportedSaysWhy) {
   EXPECT_EQ(reason({}), "");
   EXPECT_EQ(reason({"--precision", "tf32"}), "tf32 is a CUDA compute mode");
   EXPECT_EQ(reason({"--attention", "flash_sm90"}), "attention flash_sm90 is not in this build for the CPU");
+}
+
+TEST(DataParallelConfigurations, ProductsBesideCallsOfFewBlocksArePlannedForTheRest) {
+  using data_parallel::Strategy;
+  DataParallelConfiguration c;
+  c.strategy = Strategy::bucketed;
+  EXPECT_EQ(c.spare_multiprocessors(), 0);
+  c.max_blocks = 8;
+  EXPECT_EQ(c.spare_multiprocessors(), 8);
+  c.strategy = Strategy::overlap;
+  EXPECT_EQ(c.spare_multiprocessors(), 8);
+  c.max_blocks = 128;  // more than calls take: bounds nothing
+  EXPECT_EQ(c.spare_multiprocessors(), 0);
+  c.max_blocks = 8;
+  c.kind = DataParallelConfiguration::Kind::verified;
+  EXPECT_EQ(c.spare_multiprocessors(), 0);
+  c.kind = DataParallelConfiguration::Kind::timed;
+  c.strategy = Strategy::flat;  // calls come after the backward
+  EXPECT_EQ(c.spare_multiprocessors(), 0);
 }
 
 TEST(Presets, Expand) {

@@ -172,7 +172,7 @@ WM_INLINE void write_rows(T* y, std::int64_t rows, std::int64_t stride, std::int
       const std::int64_t count = end - i < kWidth ? end - i : kWidth;
       Vec v[kRows] = {};
       f(i, count, v);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         if (r < rows) store_partial(y + r * stride + i, v[r], count);
       }
@@ -186,7 +186,7 @@ WM_INLINE void write_rows(T* y, std::int64_t rows, std::int64_t stride, std::int
       if (f.has_pairs(i)) {
         Vec even[kRows] = {}, odd[kRows] = {};
         f.pairs(i, even, odd);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
           if (r >= rows) break;
           store_bits(y + r * stride + i, join_pairs(even[r], odd[r]), past_cache);
@@ -198,7 +198,7 @@ WM_INLINE void write_rows(T* y, std::int64_t rows, std::int64_t stride, std::int
     Vec of_part[kParts][kRows] = {};
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) f(i + part * kWidth, std::int64_t{kWidth}, of_part[part]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       if (r >= rows) break;
       Vec v[kParts];

@@ -2,13 +2,18 @@
 
 #include "kernels/primer/detail/cpu.hpp"
 
-/// conv2d on the CPU: four rows of results at a time, so that a vector of x serves all of them that it is in reach of.
+/// conv2d on the CPU: some rows of results at a time, so that a vector of x serves all of them that it is in reach of,
+/// while lines of the next rows are asked for.
 namespace warpmeter::primer::cpu_tools::WM_ISA {
 
+#if defined(WM_ISA_avx512)
+constexpr int kRowsAtOnce = 6;
+#else  // half as many registers
 constexpr int kRowsAtOnce = 4;
+#endif
 
-/// Up to four rows of results, `below` rows from the first to the picture's end. x: where they begin; w: weights as
-/// floats.
+/// Up to kRowsAtOnce rows of results, `below` rows from the first to the picture's end. x: where they begin; w: weights
+/// as floats.
 template <class T>
 class Convolution {
  public:
@@ -18,16 +23,19 @@ class Convolution {
   }
 
   /// Whether pairs(i) has all that it reads, and the kernel is of the common size.
-  [[nodiscard]] WM_INLINE bool has_pairs(std::int64_t i) const { return is_3x3() && p_.cols - i >= 2 * kWidth + 2; }
+  [[nodiscard]] WM_INLINE bool has_pairs(std::int64_t i) const {
+    return is_3x3() && lines_ == kMost && p_.cols - i >= 2 * kWidth + 2;
+  }
 
   /// Sums of bf16 at i, i + 2, ... and at i + 1, i + 3, ...: no element has to change its lane for either.
   WM_INLINE void pairs(std::int64_t i, Vec (&even)[kRowsAtOnce], Vec (&odd)[kRowsAtOnce]) const {
-#pragma GCC unroll 6
+#pragma GCC unroll 8
     for (int line = 0; line < kMost; ++line) {
+      if (line < kRowsAtOnce) ask_for(x_ + i + (kMost + line) * p_.cols);
       Vec here[2], next[2];
       widen_pairs(x_ + i + line * p_.cols, here);
       widen_pairs(x_ + i + line * p_.cols + 2, next);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int r = 0; r < kRowsAtOnce; ++r) {
         if (line < r || line > r + 2) continue;
         const Vec* const w = of_3x3_ + 3 * (line - r);
@@ -40,9 +48,11 @@ class Convolution {
   /// Sums at i, i + 1, ...
   WM_INLINE void operator()(std::int64_t i, std::int64_t /*count*/, Vec (&sums)[kRowsAtOnce]) const {
     if (is_3x3() && p_.cols - i >= 2 * kWidth) {
-#pragma GCC unroll 6
+#pragma GCC unroll 8
       for (int line = 0; line < kMost; ++line) {
+        if (line >= lines_) break;
         const T* const x = x_ + i + line * p_.cols;
+        if (line < kRowsAtOnce) ask_for(x + kMost * p_.cols);
         const Vec here = load(x);
         Vec next, second;
         if constexpr (std::is_same_v<T, Fp16>) {  // loads convert; shuffles would take the multipliers' place
@@ -53,7 +63,7 @@ class Convolution {
           next = __builtin_shuffle(here, behind, lane_index() + 1);
           second = __builtin_shuffle(here, behind, lane_index() + 2);
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int r = 0; r < kRowsAtOnce; ++r) {
           if (line < r || line > r + 2) continue;
           const Vec* const w = of_3x3_ + 3 * (line - r);
@@ -66,7 +76,7 @@ class Convolution {
     for (std::int64_t line = 0; line < lines_; ++line)
       for (std::int64_t dj = 0; dj < size && i + dj < p_.cols; ++dj) {
         const Vec values = load_some(x_ + i + line * p_.cols + dj, p_.cols - i - dj);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int r = 0; r < kRowsAtOnce; ++r)
           if (line >= r && line < r + size) sums[r] = fma(values, broadcast(w_[(line - r) * size + dj]), sums[r]);
       }
@@ -76,7 +86,7 @@ class Convolution {
   static constexpr int kMost = kRowsAtOnce + 2;  // lines in reach of a 3x3 kernel
 
   [[nodiscard]] WM_INLINE bool is_3x3() const {
-    return p_.kernel_size == 3 && lines_ == kMost;
+    return p_.kernel_size == 3;
   }
 
   const Problem& p_;
@@ -86,7 +96,7 @@ class Convolution {
   Vec of_3x3_[9];
 };
 
-/// x, z: the first of up to four rows, `below` rows from there to the picture's end; w: weights as floats.
+/// x, z: the first of up to kRowsAtOnce rows, `below` rows from there to the picture's end; w: weights as floats.
 template <class T>
 WM_INLINE void convolve(const Problem& p, const T* x, const float* w, T* z, std::int64_t below, bool past_cache) {
   write_rows<kRowsAtOnce>(z, below, p.cols, p.cols, past_cache, Convolution<T>(p, x, w, below));

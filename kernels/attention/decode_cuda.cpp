@@ -190,8 +190,11 @@ DecodePlan plan_decode_cuda(Device device, const DecodeProblem& problem, const K
     plan.splits = std::min(options.splits, blocks);
   }
   const DeviceGuard guard(device);
-  if (cuda_decode::on_tensor_cores(p) && !cuda_decode::has_blocks(p)) p.shape = DecodeBlock::small;
-  const cuda_decode::Residency residency = cuda_decode::residency(p);
+  cuda_decode::Residency residency = cuda_decode::residency(p);
+  if (residency.blocks_a_processor == 0 && cuda_decode::on_tensor_cores(p)) {
+    p.shape = DecodeBlock::small;
+    residency = cuda_decode::residency(p);
+  }
   const std::int64_t processors = properties(device).multiprocessors;
   const std::int64_t slots = processors * residency.blocks_a_processor;
   if (options.merge != Merge::sequential && options.merge != Merge::two_pass && options.splits == 0) {

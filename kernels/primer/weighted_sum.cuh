@@ -121,8 +121,8 @@ void run(const Problem& p, const Arguments& a, StreamView stream) {
     if (pieces <= 2 * 32) return launch(Int<32>(), Int<2>());
     if (pieces <= 2 * 128) return launch(Int<128>(), Int<2>());
     if (pieces <= 2 * 256) return launch(Int<256>(), Int<2>());
-    if (sizeof(T) == 2 && pieces >= 4 * 256) return launch(Int<256>(), Int<4>());
-    pieces < 4 * 512 ? launch(Int<512>(), Int<2>()) : launch(Int<512>(), Int<4>());
+    constexpr int kLong = sizeof(T) == 2 ? 256 : 512;
+    pieces < 4 * kLong ? launch(Int<512>(), Int<2>()) : launch(Int<kLong>(), Int<4>());
   });
 }
 #endif

@@ -54,10 +54,13 @@ template <int MR, int NV>
   const Index stride = k.stride, count = k.count, vectors = NV == 0 ? k.vectors : NV;
   const Index row_bytes = stride * 2, asked_bytes = vectors * kVectorBytes;
   const Half* queries[MR];
+  float* to[MR];
   Words held[MR][kHeld ? NV : 1];
 #pragma GCC unroll 4
   for (int r = 0; r < MR; ++r) {
-    queries[r] = q + min_of(r, rows - 1) * vectors * kStep;
+    const Index at = min_of(r, rows - 1);  // the last one twice: its scores are the same
+    queries[r] = q + at * vectors * kStep;
+    to[r] = scores + at * score_stride;
     if constexpr (kHeld) {
 #pragma GCC unroll 4
       for (int v = 0; v < NV; ++v) held[r][v] = load_words(queries[r] + v * kStep);
@@ -87,9 +90,7 @@ template <int MR, int NV>
     alignas(64) float tile[MR][kKeys];  // as is then what the compiler keeps on the stack
     store(tile[0], sums_of(sums));
 #pragma GCC unroll 4
-    for (int r = 0; r < MR; ++r) {
-      if (r < rows) __builtin_memcpy(scores + r * score_stride + key, tile[r], sizeof(tile[r]));
-    }
+    for (int r = 0; r < MR; ++r) __builtin_memcpy(to[r] + key, tile[r], sizeof(tile[r]));
   }
 }
 

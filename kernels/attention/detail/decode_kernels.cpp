@@ -10,9 +10,9 @@
 
 #include "kernels/attention/detail/decode_kernels.hpp"
 
+#include "kernels/attention/detail/decode_dots.hpp"
 #include "kernels/attention/detail/decode_reads.hpp"
 #include "kernels/attention/detail/decode_softmax.hpp"
-#include "kernels/attention/detail/decode_sums.hpp"
 #include "kernels/attention/detail/flash_micro.hpp"
 
 namespace warpmeter::attention::WM_ISA {
@@ -30,11 +30,6 @@ using decode_detail::Stream;
 constexpr Index kLanesFrom = kWidth / 2 + 1;
 /// Rows from which P is rounded to bf16 where Bf16Products may be used: with fewer, memory takes the time.
 constexpr Index kBf16ValuesFrom = 3;
-#if defined(WM_ISA_avx512)
-constexpr int kValueVectors = 8;  // of a row of V in registers
-#else
-constexpr int kValueVectors = 4;
-#endif
 
 bool in_lanes(Index rows) {
   return rows >= kLanesFrom;
@@ -88,149 +83,6 @@ WM_INLINE Index limit_of(const Stream& stream, Index row) {
   const Shape& shape = *stream.shape;
   if (!shape.causal) return stream.length;
   return max_of(stream.length - shape.tokens + row / shape.group + 1, 0);
-}
-
-/// The products of one row of K and one of Q, by lanes. NV: vectors of a row, 0 for as many as `vectors` says.
-template <int NV, class T>
-WM_INLINE Vec products(const T* k, const float* q, Index vectors) {
-  if constexpr (NV == 0 && !kInPairs<T>) {
-    Vec sum = load(k) * load(q);
-    for (Index v = 1; v < vectors; ++v) sum = fma(load(k + v * kWidth), load(q + v * kWidth), sum);
-    return sum;
-  } else {
-    const Index count = NV == 0 ? vectors : NV;
-    Vec first, second;
-    load_two(k, first, second);
-    Vec even = first * load(q);
-    Vec odd = second * load(q + kWidth);
-#pragma GCC unroll 16
-    for (Index v = 2; v < count; v += 2) {
-      load_two(k + v * kWidth, first, second);
-      even = fma(first, load(q + v * kWidth), even);
-      odd = fma(second, load(q + (v + 1) * kWidth), odd);
-    }
-    return even + odd;
-  }
-}
-
-/// scores[r][key] = q_r . k_key; what a last vector has beyond `count` is 0.
-template <int NV, class T>
-[[gnu::noinline]] void score(const T* k, Index stride, Index count, const float* q, Index q_stride, Index vectors,
-                             Index rows, float* scores, Index score_stride, Ahead ahead) {
-  const Index row_bytes = stride * static_cast<Index>(sizeof(T));
-  const Index asked_bytes = (NV == 0 ? vectors : NV) * kWidth * static_cast<Index>(sizeof(T));
-  Index key = 0;
-  for (; key + kWidth <= count; key += kWidth) {
-    const char* asked = nullptr;
-    for (Index r = 0; r < rows; ++r) {
-      Vec lanes[kWidth];
-#pragma GCC unroll 16
-      for (int i = 0; i < kWidth; ++i) {
-        if (r == 0 && ahead.rows != 0) {
-          if (i % kAskRows == 0) asked = rows_ahead(ahead, k, stride, count, key + i);
-          ask_for(asked + i % kAskRows * row_bytes, asked_bytes);
-        }
-        lanes[i] = products<NV>(k + (key + i) * stride, q + r * q_stride, vectors);
-      }
-      store(scores + r * score_stride + key, sums_of(lanes));
-    }
-  }
-  if (key == count) return;
-  for (Index r = 0; r < rows; ++r) {
-    Vec lanes[kWidth] = {};
-    for (Index i = 0; key + i < count; ++i) {
-      lanes[i] = products<NV>(k + (key + i) * stride, q + r * q_stride, vectors);
-    }
-    store(scores + r * score_stride + key, sums_of(lanes));
-  }
-}
-
-template <class T>
-WM_INLINE void score_any(const T* k, Index stride, Index count, const float* q, Index q_stride, Index vectors,
-                         Index rows, float* scores, Index score_stride, Ahead ahead) {
-  const auto run = vectors == 4 ? score<4, T> : vectors == 8 ? score<8, T> : vectors == 16 ? score<16, T> : score<0, T>;
-  run(k, stride, count, q, q_stride, vectors, rows, scores, score_stride, ahead);
-}
-
-/// o[i] = scale[i] * o[i] + sum over keys of p[i][key] v[key], for MR rows and NV vectors of columns.
-template <int MR, int NV, class T>
-[[gnu::noinline]] void add_values(const float* p, Index p_stride, const T* v, Index stride, Index count, float* o,
-                                  Index o_stride, const float* scale, Ahead ahead) {
-  constexpr Index kAskedBytes = NV * kWidth * static_cast<Index>(sizeof(T));
-  const Index row_bytes = stride * static_cast<Index>(sizeof(T));
-  Vec acc[MR][NV];
-#pragma GCC unroll 2
-  for (int i = 0; i < MR; ++i) {
-#pragma GCC unroll 8
-    for (int c = 0; c < NV; ++c) acc[i][c] = Vec{};
-  }
-  const auto add_row = [&](Index key) WM_INLINE_LAMBDA {
-    Vec weight[MR];
-#pragma GCC unroll 2
-    for (int i = 0; i < MR; ++i) weight[i] = broadcast(p[i * p_stride + key]);
-    const T* const row = v + key * stride;
-#pragma GCC unroll 8
-    for (int c = 0; c < NV; c += 2) {
-      Vec value[2];
-      if constexpr (NV == 1) {
-        value[0] = load(row);
-      } else {
-        load_two(row + c * kWidth, value[0], value[1]);
-      }
-#pragma GCC unroll 2
-      for (int i = 0; i < MR; ++i) {
-        acc[i][c] = fma(weight[i], value[0], acc[i][c]);
-        if constexpr (NV > 1) acc[i][c + 1] = fma(weight[i], value[1], acc[i][c + 1]);
-      }
-    }
-  };
-  Index key = 0;
-  for (; key + kAskRows <= count; key += kAskRows) {
-    const char* const asked = rows_ahead(ahead, v, stride, count, key);
-#pragma GCC unroll 4
-    for (Index i = 0; i < kAskRows; ++i) {
-      if (ahead.rows != 0) ask_for(asked + i * row_bytes, kAskedBytes);
-      add_row(key + i);
-    }
-  }
-  for (; key < count; ++key) add_row(key);
-#pragma GCC unroll 2
-  for (int i = 0; i < MR; ++i) {
-#pragma GCC unroll 8
-    for (int c = 0; c < NV; ++c) {
-      float* const at = o + i * o_stride + c * kWidth;
-      store(at, fma(load(at), broadcast(scale[i]), acc[i][c]));
-    }
-  }
-}
-
-template <class T>
-WM_INLINE void add_values_any(const float* p, Index p_stride, const T* v, Index stride, Index count, float* o,
-                              Index o_stride, const float* scale, Index rows, Index vectors, Ahead ahead) {
-  for (Index r = 0; r < rows;) {
-    const Index step = rows - r >= 2 ? 2 : 1;
-    for (Index c = 0; c < vectors;) {
-      const Index rest = vectors - c;
-      const auto call = [&]<int NV>() WM_INLINE_LAMBDA {
-        const auto run = step == 2 ? add_values<2, NV, T> : add_values<1, NV, T>;
-        run(p + r * p_stride, p_stride, v + c * kWidth, stride, count, o + r * o_stride + c * kWidth, o_stride,
-            scale + r, ahead);
-        ahead.next += NV * kWidth * static_cast<Index>(sizeof(T));
-        c += NV;
-      };
-      if (kValueVectors >= 8 && rest >= 8) {
-        call.template operator()<kValueVectors>();
-      } else if (rest >= 4) {
-        call.template operator()<4>();
-      } else if (rest >= 2) {
-        call.template operator()<2>();
-      } else if constexpr (!kInPairs<T>) {
-        call.template operator()<1>();
-      }
-    }
-    ahead.rows = 0;  // once is enough
-    r += step;
-  }
 }
 
 /// Keys [key0, key0 + count); the stream's next block starts at next_key0, after its last one that is its length.

@@ -137,6 +137,21 @@ TEST(Decode, EveryNumberOfRowsOfAKeyGivesTheReference) {
   }
 }
 
+// Runs of keys that end within a vector of probabilities: the next run's stand in the same vector.
+TEST(Decode, BlocksThatAreNoWholeVectorsGiveTheReference) {
+  for (const std::int64_t group : {3, 4, 7}) {
+    for (const std::int64_t head_dim : {64, 128, 256}) {
+      for (const std::int64_t page : {0, 16}) {
+        Batch batch({group, 1, DType::fp32}, 1, head_dim, {203, 16}, DType::fp32, page);
+        for (const std::int64_t block : {17, 20, 39}) {
+          batch.run({2, block});
+          EXPECT_LE(batch.error(), 1e-5) << group << " rows d" << head_dim << " page " << page << " block " << block;
+        }
+      }
+    }
+  }
+}
+
 TEST(Decode, EveryMergeDealSplitAndBlockGivesTheReference) {
   Batch batch({8, 1, DType::fp32}, 4, 64, {1000, 1, 257}, DType::fp32, 16);
   std::vector<float> first;
@@ -205,8 +220,8 @@ TEST(Decode, BitsDoNotDependOnThreads) {
 
 TEST(Decode, RowsBehindTheLastTokenAreNotData) {
   // NaN appended and cut off again lies where a careless vector load would take it in.
-  for (const std::int64_t heads : {2, 40}) {
-    for (const std::int64_t head_dim : {64, 41}) {
+  for (const std::int64_t heads : {2, 8, 40}) {  // a row of a key, rows by fours, rows in the lanes
+    for (const std::int64_t head_dim : {64, 41, 128}) {
       Batch batch({heads, 1, DType::fp32}, 2, head_dim, {37, 100}, DType::fp32, 16);
       HostTensor nan(2, 2, 30, head_dim, DType::fp32);
       nan.poison();

@@ -22,6 +22,16 @@ def commands(program):
     return [found[1] for line in lines if (found := re.search(rf"(?:^|[|;&] *)({re.escape(program)}(?: .*)?)$", line))]
 
 
+def is_accepted(command, result):
+    """Whether a command that was tried with --dry-run has words that a program takes. One of GPU backends alone can say
+    no more where there are not GPUs enough than that none of its configurations can run."""
+    if result.returncode == 0:
+        return result.stdout != ""
+    backends = re.search(r"--backend (\S+)", command)
+    return (backends is not None and set(backends[1].split(",")) <= {"nccl", "p2p", "auto"}
+            and result.returncode == 2 and "nothing to measure: none of " in result.stderr)
+
+
 def sections(page):
     """The names by which links find a page's headings, as GitHub makes them."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)

@@ -97,7 +97,8 @@ struct P2pCall {
   P2pStatus* status;
   std::uint64_t timeout_ns;
   bool may_pull;  ///< bulk: pulls()
-  bool pieces;    ///< bulk all_gather of pieces, each of its own length and address: `bytes` is the own one's
+  bool pieces;    ///< bulk all_gather of pieces, each of its own length and address, not all empty (nothing would keep
+                  ///< a rank from being a call ahead): `bytes` is the own one's
   std::int64_t block_packets;  ///< small: a block's packets, of which the last block may have fewer
   std::uint32_t clear_mask;    ///< small: how often stale packets are cleared, less 1 (kClearMask)
 };

@@ -490,6 +490,7 @@ std::vector<Step> random_steps(std::uint64_t seed, int ranks, int count) {
     if (pick(5) == 0) {
       constexpr std::int64_t kBytes[] = {0, 4, 8, 60, 64, 260, 1036, 5204};
       for (int r = 0; r < ranks; ++r) s.pieces.push_back(kBytes[pick(8)]);
+      if (std::count(s.pieces.begin(), s.pieces.end(), 0) == ranks) s.pieces.back() = 4;  // else it is a barrier
     }
     steps.push_back(s);
   }

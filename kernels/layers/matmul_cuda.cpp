@@ -27,6 +27,7 @@
 #include "kernels/runtime/annotate.hpp"
 #include "kernels/runtime/check.hpp"
 #include "kernels/runtime/cuda_check.hpp"
+#include "kernels/runtime/device.hpp"
 #include "kernels/runtime/tensor.hpp"
 
 namespace warpmeter::layers::cuda {
@@ -364,10 +365,7 @@ class CudaMatmul final : public Matmul {
   /// What a product may count on, 0: everything.
   [[nodiscard]] std::int32_t multiprocessors_for(const MatmulProblem& problem) const {
     if (options_.spare_multiprocessors <= 0 || problem.transpose_b) return 0;
-    int device = 0, all = 0;
-    WM_CUDA_CHECK(cudaGetDevice(&device));
-    WM_CUDA_CHECK(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, device));
-    return std::max(1, all - options_.spare_multiprocessors);
+    return std::max(1, properties(context_.device()).multiprocessors - options_.spare_multiprocessors);
   }
 
   [[nodiscard]] Plan make_plan(const Key& key, const void* a, const void* b, void* c) const {

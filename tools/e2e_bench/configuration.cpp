@@ -65,9 +65,9 @@ void add_options(OptionTable& table) {
   side.negation = "--no-side-stream";
   side.default_note = "on with fused on CUDA";
   table.add(side);
-  OptionSpec products = row_option("--fused-products", "", "true", "",
-                                   "RoPE and SwiGLU within the products before them (16 bits on Hopper).",
-                                   "--no-fused-products");
+  OptionSpec products =
+      row_option("--fused-products", "", "true", "",
+                 "RoPE and SwiGLU within the products before them (16 bits on Hopper).", "--no-fused-products");
   products.negation = "--no-fused-products";
   products.default_note = "on with fused on CUDA";
   table.add(products);

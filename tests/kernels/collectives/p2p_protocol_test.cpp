@@ -1,6 +1,7 @@
 // The device code of the p2p backend, compiled for the host: ranks are groups of threads, a GPU's memory is the heap,
 // its loads and stores are C++ atomics of the same strength. Under ThreadSanitizer this is a check of the protocol's
 // ordering; the random pauses find schedules.
+// Over 600 lines: one world of ranks, arenas and expectations runs every kind of call, so that any can follow any.
 
 #include <algorithm>
 #include <atomic>

@@ -195,7 +195,8 @@ DecodePlan plan_decode_cuda(Device device, const DecodeProblem& problem, const K
     p.shape = DecodeBlock::small;
     residency = cuda_decode::residency(p);
   }
-  const std::int64_t processors = properties(device).multiprocessors;
+  const DeviceProperties facts = properties(device);
+  const std::int64_t processors = facts.multiprocessors;
   const std::int64_t slots = processors * residency.blocks_a_processor;
   if (options.merge != Merge::sequential && options.merge != Merge::two_pass && options.splits == 0) {
     plan.splits = is_short(p, residency, plan, processors)
@@ -215,7 +216,7 @@ DecodePlan plan_decode_cuda(Device device, const DecodeProblem& problem, const K
   // While what passes is not many times the cache, lines that others left there, written ones above all, can stay. Row
   // blocks of the same keys find them there, and so does the next token where there is room for all.
   constexpr double kMostCaches = 4.6;
-  const auto cache_bytes = static_cast<double>(properties(device).last_level_cache_bytes);
+  const auto cache_bytes = static_cast<double>(facts.last_level_cache_bytes);
   plan.pass_l2 = residency.row_blocks == 1 && view.bytes() > cache_bytes && view.bytes() <= kMostCaches * cache_bytes;
   if (plan.join == Join::last_block || plan.join == Join::kernel)
     plan.workspace_bytes = rounded(Layout(p, plan.parts).bytes());

@@ -27,7 +27,6 @@
 #include "kernels/runtime/annotate.hpp"
 #include "kernels/runtime/check.hpp"
 #include "kernels/runtime/cuda_check.hpp"
-#include "kernels/runtime/device.hpp"
 #include "kernels/runtime/tensor.hpp"
 
 namespace warpmeter::layers::cuda {
@@ -365,7 +364,9 @@ class CudaMatmul final : public Matmul {
   /// What a product may count on, 0: everything.
   [[nodiscard]] std::int32_t multiprocessors_for(const MatmulProblem& problem) const {
     if (options_.spare_multiprocessors <= 0 || problem.transpose_b) return 0;
-    return std::max(1, properties(context_.device()).multiprocessors - options_.spare_multiprocessors);
+    int all = 0;  // properties() would ask for the clocks, too, for every product
+    WM_CUDA_CHECK(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, context_.device().index));
+    return std::max(1, all - options_.spare_multiprocessors);
   }
 
   [[nodiscard]] Plan make_plan(const Key& key, const void* a, const void* b, void* c) const {

@@ -46,6 +46,7 @@ void fill_parts(void* data, std::size_t bytes, std::uint64_t seed) {
 
 using CopyStream = void (*)(char*, const char*, std::size_t, bool, std::size_t);
 using ReadStream = std::uint32_t (*)(const char*, std::size_t, std::size_t);
+using TrafficStream = std::uint32_t (*)(const TrafficPart&, bool, std::size_t);
 
 CopyStream pick_copy() {
 #if defined(__x86_64__)
@@ -65,6 +66,24 @@ ReadStream pick_read() {
 
 std::size_t streams_of(int variant) {
   return variant % 2 == 0 ? 1 : kMostStreams;
+}
+
+TrafficStream pick_traffic() {
+#if defined(__x86_64__)
+  if (cpu_isa() == CpuIsa::avx512) return avx512::traffic_stream;
+  if (cpu_isa() == CpuIsa::avx2) return avx2::traffic_stream;
+#endif
+  return generic::traffic_stream;
+}
+
+/// A thread's; a line each: no two threads write the same one.
+struct alignas(64) Sum {
+  std::uint32_t value = 0;
+};
+
+std::uint32_t total_of(const std::vector<Sum>& sums) {
+  return std::accumulate(sums.begin(), sums.end(), std::uint32_t{0},
+                         [](std::uint32_t sum, const Sum& part) { return sum + part.value; });
 }
 
 class CpuCopy final : public CopyWorkload {
@@ -107,10 +126,7 @@ class CpuRead final : public ReadWorkload {
   [[nodiscard]] double amount() const override { return static_cast<double>(bytes()); }
   [[nodiscard]] std::size_t bytes() const override { return source_.bytes(); }
   [[nodiscard]] const void* source() const override { return source_.data(); }
-  [[nodiscard]] std::uint32_t checksum() const override {
-    return std::accumulate(sums_.begin(), sums_.end(), std::uint32_t{0},
-                           [](std::uint32_t sum, const Sum& part) { return sum + part.value; });
-  }
+  [[nodiscard]] std::uint32_t checksum() const override { return total_of(sums_); }
   [[nodiscard]] int variants() const override { return 2; }
   [[nodiscard]] std::string variant_name(int variant) const override {
     return std::to_string(streams_of(variant)) + " stream(s) a thread";
@@ -125,11 +141,87 @@ class CpuRead final : public ReadWorkload {
   }
 
  private:
-  struct alignas(64) Sum {  // a line each: no two threads write the same one
-    std::uint32_t value = 0;
-  };
   HarnessBuffer source_;
   ReadStream read_;
+  std::vector<Sum> sums_;
+};
+
+class CpuTraffic final : public TrafficWorkload {
+ public:
+  CpuTraffic(const Context& context, std::size_t read_bytes, std::size_t written_bytes)
+      : writes_more_(written_bytes >= read_bytes),
+        mix_(std::max(read_bytes, written_bytes) / kLineBytes, std::min(read_bytes, written_bytes) / kLineBytes,
+             kTileLines, 1),
+        source_(*context.allocator, read_bytes),
+        destination_(*context.allocator, written_bytes),
+        traffic_(pick_traffic()),
+        sums_(static_cast<std::size_t>(num_threads())) {
+    for_parts([&](int, const TrafficPart& part) {
+      const std::size_t bytes = source_.bytes();
+      const auto bound = [&](std::size_t tile) {
+        return writes_more_ ? mix_.first(tile) * kLineBytes : std::min(tile * kTileLines * kLineBytes, bytes);
+      };
+      auto* const words = static_cast<std::uint64_t*>(source_.data());
+      for (std::size_t i = bound(part.begin) / sizeof(std::uint64_t); i < bound(part.end) / sizeof(std::uint64_t);
+           ++i) {
+        words[i] = random_bits(i);
+      }
+    });
+    enqueue(0);  // touches the destination
+  }
+  [[nodiscard]] double amount() const override {
+    return static_cast<double>(read_bytes()) + static_cast<double>(written_bytes());
+  }
+  [[nodiscard]] std::size_t read_bytes() const override { return source_.bytes(); }
+  [[nodiscard]] std::size_t written_bytes() const override { return destination_.bytes(); }
+  [[nodiscard]] const void* source() const override { return source_.data(); }
+  [[nodiscard]] void* destination() const override { return destination_.data(); }
+  [[nodiscard]] std::uint32_t checksum() const override { return total_of(sums_); }
+  [[nodiscard]] int variants() const override { return store_variants() * (writes_more_ ? 1 : 2); }
+  [[nodiscard]] std::string variant_name(int variant) const override {
+    return std::string(is_non_temporal(variant) ? "non-temporal stores, " : "ordinary stores, ") +
+           std::to_string(streams_of(variant / store_variants())) + " stream(s) a thread";
+  }
+  void enqueue(int variant) override {
+    sums_.assign(static_cast<std::size_t>(num_threads()), {});
+    for_parts([&](int worker, const TrafficPart& part) {
+      sums_[static_cast<std::size_t>(worker)].value =
+          traffic_(part, is_non_temporal(variant), streams_of(variant / store_variants()));
+    });
+  }
+
+ private:
+  static constexpr std::size_t kLineBytes = 64;
+  static constexpr std::size_t kTileLines = 1024;  // four streams of it are 16 KiB each: shorter ones read more slowly
+
+  [[nodiscard]] int store_variants() const { return destination_.bytes() > 0 ? 2 : 1; }
+  [[nodiscard]] bool is_non_temporal(int variant) const { return variant % store_variants() == 1; }
+
+  /// body(worker, part) on every thread that gets tiles.
+  template <class Body>
+  void for_parts(Body&& body) {
+    const std::size_t tiles = mix_.tiles();
+    const auto part_of_tiles = [&](std::size_t begin, std::size_t end) {
+      return TrafficPart{static_cast<char*>(destination_.data()),
+                         static_cast<const char*>(source_.data()),
+                         &mix_,
+                         writes_more_,
+                         begin,
+                         end};
+    };
+    if (tiles == 1) return body(0, part_of_tiles(0, 1));
+    parallel_workers([&](int worker, int workers) {
+      const auto bound = [&](int index) {
+        return tiles * static_cast<std::size_t>(index) / static_cast<std::size_t>(workers);
+      };
+      body(worker, part_of_tiles(bound(worker), bound(worker + 1)));
+    });
+  }
+
+  bool writes_more_;
+  TrafficMix mix_;
+  HarnessBuffer source_, destination_;
+  TrafficStream traffic_;
   std::vector<Sum> sums_;
 };
 
@@ -141,6 +233,11 @@ std::unique_ptr<CopyWorkload> make_copy_cpu(const Context& context, std::size_t 
 
 std::unique_ptr<ReadWorkload> make_read_cpu(const Context& context, std::size_t bytes) {
   return std::make_unique<CpuRead>(context, bytes > 0 ? bytes : default_bytes(num_threads()));
+}
+
+std::unique_ptr<TrafficWorkload> make_traffic_cpu(const Context& context, std::size_t read_bytes,
+                                                  std::size_t written_bytes) {
+  return std::make_unique<CpuTraffic>(context, read_bytes, written_bytes);
 }
 
 }  // namespace warpmeter::ceilings::detail

@@ -5,6 +5,11 @@
 #include "kernels/runtime/check.hpp"
 
 namespace warpmeter::ceilings {
+namespace {
+
+constexpr std::size_t kLineBytes = 64;
+
+}  // namespace
 
 ComputePath measured_path(ComputePath path, Device device) noexcept {
   if (device.is_cpu()) {
@@ -50,6 +55,19 @@ std::unique_ptr<ReadWorkload> make_read(const Context& context, std::size_t byte
   if (context.device().is_cuda()) return detail::make_read_cuda(context, bytes);
 #endif
   return detail::make_read_cpu(context, bytes);
+}
+
+std::unique_ptr<TrafficWorkload> make_traffic(const Context& context, std::size_t read_bytes,
+                                              std::size_t written_bytes) {
+  WM_CHECK(context.allocator != nullptr, "a ceiling needs an allocator");
+  WM_CHECK(read_bytes + written_bytes > 0, "no traffic");
+  const auto whole_lines = [](std::size_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; };
+#if WARPMETER_CUDA
+  if (context.device().is_cuda()) {
+    return detail::make_traffic_cuda(context, whole_lines(read_bytes), whole_lines(written_bytes));
+  }
+#endif
+  return detail::make_traffic_cpu(context, whole_lines(read_bytes), whole_lines(written_bytes));
 }
 
 }  // namespace warpmeter::ceilings

@@ -1,5 +1,7 @@
-// The inner loops of the CPU's copy and read, compiled once for each instruction set.
+// The inner loops of the CPU's copy, read and traffic, compiled once for each instruction set.
 #include "kernels/ceilings/detail/stream_isa.hpp"
+
+#include <algorithm>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -10,6 +12,17 @@ namespace {
 
 /// A cache line; the compiler cuts it into registers of the instruction set's width.
 using Line = std::uint32_t __attribute__((vector_size(64), may_alias));
+
+/// A register. Of a Line that it computes with GCC keeps parts in memory, which halves what is written by it.
+#if defined(WM_ISA_avx512)
+constexpr std::size_t kVectorBytes = 64;
+#elif defined(WM_ISA_avx2)
+constexpr std::size_t kVectorBytes = 32;
+#else
+constexpr std::size_t kVectorBytes = 16;
+#endif
+using Vector = std::uint32_t __attribute__((vector_size(kVectorBytes), may_alias));
+constexpr std::size_t kLanes = kVectorBytes / sizeof(std::uint32_t);
 
 inline void copy_line_non_temporal(char* destination, const char* source) {
 #if defined(WM_ISA_avx512)
@@ -27,6 +40,23 @@ inline void copy_line_non_temporal(char* destination, const char* source) {
 #else
   *reinterpret_cast<Line*>(destination) = *reinterpret_cast<const Line*>(source);
 #endif
+}
+
+template <bool kNonTemporal>
+inline void store(char* destination, Vector value) {
+#if defined(__x86_64__)
+  if constexpr (kNonTemporal) {
+#if defined(WM_ISA_avx512)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(destination), reinterpret_cast<__m512i>(value));
+#elif defined(WM_ISA_avx2)
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(destination), reinterpret_cast<__m256i>(value));
+#else
+    _mm_stream_si128(reinterpret_cast<__m128i*>(destination), reinterpret_cast<__m128i>(value));
+#endif
+    return;
+  }
+#endif
+  *reinterpret_cast<Vector*>(destination) = value;
 }
 
 inline void fence_non_temporal() {
@@ -51,24 +81,81 @@ void copy(char* destination, const char* source, std::size_t bytes) {
   if constexpr (kNonTemporal) fence_non_temporal();
 }
 
+/// Four, so that adding never waits for adding.
+using Sums = Vector[4];
+
+/// Adds whole lines up, as so many interleaved streams.
 template <std::size_t kStreams>
-std::uint32_t read(const char* source, std::size_t bytes) {
-  const std::size_t stream_bytes = bytes / kStreams;
-  Line sums[kMostStreams] = {};
-  // Four independent sums whatever the streams, so that adding never waits for adding.
-  constexpr std::size_t kLines = kMostStreams / kStreams;
-  for (std::size_t offset = 0; offset < stream_bytes; offset += kLines * sizeof(Line)) {
+inline void add_up(const char* source, std::size_t lines, Sums& sums) {
+  constexpr std::size_t kStep = kMostStreams / kStreams * sizeof(Line);  // of a stream at a time
+  const std::size_t of_stream = lines * sizeof(Line) / (kStreams * kStep) * kStep;
+  Sums local = {sums[0], sums[1], sums[2], sums[3]};
+  for (std::size_t offset = 0; offset < of_stream; offset += kStep) {
+#pragma GCC unroll 4
     for (std::size_t stream = 0; stream < kStreams; ++stream) {
-      for (std::size_t line = 0; line < kLines; ++line) {
-        sums[stream * kLines + line] +=
-            *reinterpret_cast<const Line*>(source + stream * stream_bytes + offset + line * sizeof(Line));
+#pragma GCC unroll 16
+      for (std::size_t at = 0; at < kStep; at += kVectorBytes) {
+        local[(stream * kStep + at) / kVectorBytes % 4] +=
+            *reinterpret_cast<const Vector*>(source + stream * of_stream + offset + at);
       }
     }
   }
-  const Line total = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  for (std::size_t at = kStreams * of_stream; at < lines * sizeof(Line); at += kVectorBytes) {
+    local[0] += *reinterpret_cast<const Vector*>(source + at);
+  }
+  for (int i = 0; i < 4; ++i) sums[i] = local[i];
+}
+
+std::uint32_t total_of(const Sums& sums) {
+  const Vector total = (sums[0] + sums[1]) + (sums[2] + sums[3]);
   std::uint32_t result = 0;
-  for (std::size_t i = 0; i < sizeof(Line) / sizeof(std::uint32_t); ++i) result += total[i];
+  for (std::size_t lane = 0; lane < kLanes; ++lane) result += total[lane];
   return result;
+}
+
+template <std::size_t kStreams>
+std::uint32_t read(const char* source, std::size_t bytes) {
+  Sums sums = {};
+  add_up<kStreams>(source, bytes / sizeof(Line), sums);
+  return total_of(sums);
+}
+
+/// Writes whole lines of numbers that count up; `made` is the next.
+template <bool kNonTemporal>
+inline void write_made(char* destination, std::size_t lines, Vector& made) {
+  constexpr std::uint32_t kStep = 0x9E3779B9;  // odd: a lane repeats itself after 2^32 vectors
+  Vector local = made;
+  for (std::size_t at = 0; at < lines * sizeof(Line); at += kVectorBytes) {
+    store<kNonTemporal>(destination + at, local);
+    local += kStep;
+  }
+  made = local;
+}
+
+template <bool kNonTemporal, std::size_t kStreams>
+std::uint32_t traffic(const TrafficPart& part) {
+  const TrafficMix& mix = *part.mix;
+  Sums sums = {};
+  Vector made;
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    made[lane] = static_cast<std::uint32_t>(random_bits(part.begin * kLanes + lane));
+  }
+  for (std::size_t tile = part.begin; tile < part.end; ++tile) {
+    const std::size_t begin = tile * mix.tile(), lines = std::min(mix.tile(), mix.larger() - begin);
+    const std::size_t first = mix.first(tile), copied = mix.first(tile + 1) - first;
+    const char* const source = part.source + (part.writes_more ? first : begin) * sizeof(Line);
+    char* const destination = part.destination + (part.writes_more ? begin : first) * sizeof(Line);
+    for (std::size_t at = 0; at < copied * sizeof(Line); at += kVectorBytes) {
+      store<kNonTemporal>(destination + at, *reinterpret_cast<const Vector*>(source + at));
+    }
+    if (part.writes_more) {
+      write_made<kNonTemporal>(destination + copied * sizeof(Line), lines - copied, made);
+    } else {
+      add_up<kStreams>(source + copied * sizeof(Line), lines - copied, sums);
+    }
+  }
+  if constexpr (kNonTemporal) fence_non_temporal();
+  return total_of(sums);
 }
 
 }  // namespace
@@ -83,6 +170,11 @@ void copy_stream(char* destination, const char* source, std::size_t bytes, bool 
 
 std::uint32_t read_stream(const char* source, std::size_t bytes, std::size_t streams) {
   return streams == 1 ? read<1>(source, bytes) : read<kMostStreams>(source, bytes);
+}
+
+std::uint32_t traffic_stream(const TrafficPart& part, bool non_temporal, std::size_t streams) {
+  if (non_temporal) return streams == 1 ? traffic<true, 1>(part) : traffic<true, kMostStreams>(part);
+  return streams == 1 ? traffic<false, 1>(part) : traffic<false, kMostStreams>(part);
 }
 
 }  // namespace warpmeter::ceilings::detail::WM_ISA

@@ -1,4 +1,5 @@
 #include <memory>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -41,6 +42,18 @@ TEST_F(CudaCeilings, CopyCopiesAndReadReadsEverything) {
     SCOPED_TRACE(testing::Message() << bytes << " bytes");
     check_copy(context_, bytes);
     check_read(context_, bytes);
+  }
+}
+
+TEST_F(CudaCeilings, TrafficReadsAndWritesWhatItSays) {
+  check_traffic_of_many_mixes(context_, (std::size_t{3} << 20) + 200);
+  // More than the resident blocks take in one go, both ways, and as a reduction has it.
+  for (const auto& [read, written] : {std::pair<std::size_t, std::size_t>{96 << 20, 40'000'000},
+                                      {40'000'000, 96 << 20},
+                                      {96 << 20, 16384},
+                                      {96 << 20, 96 << 20}}) {
+    SCOPED_TRACE(testing::Message() << read << " bytes read, " << written << " written");
+    check_traffic(context_, read, written);
   }
 }
 

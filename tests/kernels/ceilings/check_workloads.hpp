@@ -109,4 +109,70 @@ inline void check_read(const Context& context, std::size_t bytes) {
   }
 }
 
+/// Every variant reads all of the source and writes all of the destination, with the source's lines in their order
+/// where both have room, and those spread over the whole of the larger one.
+inline void check_traffic(const Context& context, std::size_t read_bytes, std::size_t written_bytes) {
+  constexpr std::size_t kLineWords = 16;
+  constexpr std::uint32_t kPoison = 0xA5A5A5A5;
+  constexpr std::size_t kTileLines = 1024;  // the most that any device copies at a stretch
+  const auto lines_of = [](std::size_t bytes) { return (bytes + 63) / 64; };
+  const std::size_t read_lines = lines_of(read_bytes), written_lines = lines_of(written_bytes);
+  const auto work = make_traffic(context, read_bytes, written_bytes);
+  EXPECT_EQ(work->read_bytes(), 64 * read_lines);
+  EXPECT_EQ(work->written_bytes(), 64 * written_lines);
+  EXPECT_EQ(work->amount(), static_cast<double>(64 * (read_lines + written_lines)));
+  ASSERT_GE(work->variants(), 1);
+  std::vector<std::uint32_t> source;
+  if (read_lines > 0) source = to_host<std::uint32_t>(work->source(), read_lines * kLineWords, context.stream);
+  const std::size_t larger = std::max(read_lines, written_lines), smaller = std::min(read_lines, written_lines);
+  for (int variant = 0; variant < work->variants(); ++variant) {
+    SCOPED_TRACE(work->variant_name(variant));
+    std::vector<std::uint32_t> written;
+    if (written_lines > 0) fill_bytes(work->destination(), context.device(), 0xA5, 64 * written_lines, context.stream);
+    work->enqueue(variant);
+    synchronize(context.stream);
+    if (written_lines > 0)
+      written = to_host<std::uint32_t>(work->destination(), written_lines * kLineWords, context.stream);
+
+    const std::vector<std::uint32_t>& of_larger = written_lines >= read_lines ? written : source;
+    const std::vector<std::uint32_t>& of_smaller = written_lines >= read_lines ? source : written;
+    std::size_t copied = 0, untouched = 0, farthest = 0;
+    std::uint32_t only_read = 0;
+    for (std::size_t line = 0; line < larger; ++line) {
+      const auto* const words = of_larger.data() + line * kLineWords;
+      if (copied < smaller && std::equal(words, words + kLineWords, of_smaller.data() + copied * kLineWords)) {
+        ++copied;
+      } else {
+        for (std::size_t i = 0; i < kLineWords; ++i) only_read += words[i];
+        untouched += std::all_of(words, words + kLineWords, [](std::uint32_t word) { return word == kPoison; });
+      }
+      const auto even = static_cast<double>(line + 1) * static_cast<double>(smaller) / static_cast<double>(larger);
+      farthest = std::max(farthest, static_cast<std::size_t>(std::abs(static_cast<double>(copied) - even)));
+    }
+    EXPECT_EQ(copied, smaller);
+    EXPECT_EQ(untouched, 0u);
+    EXPECT_LE(farthest, kTileLines);
+    if (written_lines < read_lines) {
+      EXPECT_EQ(work->checksum(), only_read);
+    } else {
+      EXPECT_EQ(work->checksum(), 0u);
+    }
+    if (written_lines > read_lines + 1) {
+      EXPECT_FALSE(std::equal(written.end() - kLineWords, written.end(), written.end() - 2 * kLineWords));
+    }
+  }
+}
+
+/// Pairs of bytes read and written: none, a few, odd ones, parts of tiles and many tiles.
+inline void check_traffic_of_many_mixes(const Context& context, std::size_t large) {
+  const std::size_t sizes[] = {0, 1, 64, 1000, 65536, 70001, large / 3 + 5, large};
+  for (const std::size_t read : sizes) {
+    for (const std::size_t written : sizes) {
+      if (read + written == 0) continue;
+      SCOPED_TRACE(testing::Message() << read << " bytes read, " << written << " written");
+      check_traffic(context, read, written);
+    }
+  }
+}
+
 }  // namespace warpmeter::ceilings

@@ -113,6 +113,20 @@ double memory_rate(MemoryRate rate, Ceilings& ceilings) {
   return ceilings.memory_gbps();
 }
 
+struct LeastTimes {
+  double compute_ms, memory_ms;
+};
+
+/// Nothing for no work or without a ceiling.
+std::optional<LeastTimes> least_times(const Work& work, Ceilings& ceilings) {
+  if (work.flops <= 0 && work.bytes <= 0) return std::nullopt;
+  // A part without work needs no ceiling: a copy's row measures no matmul.
+  const double compute_ms = work.flops > 0 ? work.flops / (ceilings.matmul_tflops(work.path) * kFlopsPerMs) : 0;
+  const double memory_ms = work.bytes > 0 ? work.bytes / (memory_rate(work.memory, ceilings) * kBytesPerMs) : 0;
+  if (!std::isfinite(compute_ms) || !std::isfinite(memory_ms)) return std::nullopt;
+  return LeastTimes{compute_ms, memory_ms};
+}
+
 std::string printed(const char* format, double value) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), format, value);
@@ -217,6 +231,12 @@ void Ceilings::adopt(const reports::Object& known) {
   }
 }
 
+std::optional<bool> bound_by_memory(const Work& work, Ceilings& ceilings) {
+  const auto least = least_times(work, ceilings);
+  if (!least) return std::nullopt;
+  return least->memory_ms >= least->compute_ms;
+}
+
 std::optional<std::string> add_rates(reports::Object& figures, std::string_view phase, double median_ms,
                                      const Work& work, Ceilings& ceilings) {
   const std::string prefix = std::string(phase) + "_";
@@ -227,14 +247,11 @@ std::optional<std::string> add_rates(reports::Object& figures, std::string_view 
   figures.set(prefix + "gbps", timed ? reports::Value(work.bytes / (median_ms * kBytesPerMs)) : reports::Value());
   figures.set(prefix + "bound", nullptr);
   figures.set(prefix + "bound_share", nullptr);
-  if (!timed || (work.flops <= 0 && work.bytes <= 0)) return std::nullopt;
-
-  // A part without work needs no ceiling: a copy's row measures no matmul.
-  const double compute_ms = work.flops > 0 ? work.flops / (ceilings.matmul_tflops(work.path) * kFlopsPerMs) : 0;
-  const double memory_ms = work.bytes > 0 ? work.bytes / (memory_rate(work.memory, ceilings) * kBytesPerMs) : 0;
-  if (!std::isfinite(compute_ms) || !std::isfinite(memory_ms)) return std::nullopt;
-  const bool by_compute = compute_ms > memory_ms;
-  const double share = std::max(compute_ms, memory_ms) / median_ms;
+  if (!timed) return std::nullopt;
+  const auto least = least_times(work, ceilings);
+  if (!least) return std::nullopt;
+  const bool by_compute = least->compute_ms > least->memory_ms;
+  const double share = std::max(least->compute_ms, least->memory_ms) / median_ms;
   figures.set(prefix + "bound", by_compute ? "compute" : "memory");
   figures.set(prefix + "bound_share", share);
   if (share <= 1) return std::nullopt;

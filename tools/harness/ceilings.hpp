@@ -82,6 +82,9 @@ struct Work {
   MemoryRate memory = MemoryRate::best;
 };
 
+/// Whether memory bounds work rather than arithmetic. Nothing for no work or where a ceiling could not be measured.
+[[nodiscard]] std::optional<bool> bound_by_memory(const Work& work, Ceilings& ceilings);
+
 /// `fwd` gives fwd_flops, fwd_bytes, fwd_tflops, fwd_gbps, fwd_bound ("compute" or "memory": the larger of the two
 /// least times) and fwd_bound_share (least time / measured time). Returns a warning's text for a share above 1 (of the
 /// best memory rate, whichever work.memory names): always where compute bounds, where memory does only if work.bytes

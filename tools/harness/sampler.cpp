@@ -59,9 +59,10 @@ struct Sampler::Impl {
   }
 
   /// Returns the shortest call's time in ns, as far as warm-up can tell; infinity without a call.
-  double warm_up(const Phase& phase, std::int64_t count);
+  double warm_up(const Phase& phase, std::int64_t count, double max_time_s);
   detail::Reading take(const Phase& phase, std::int64_t calls);
-  std::int64_t choose_calls(const Phase& phase, double warm_call_ns, std::optional<detail::Reading>& first);
+  std::int64_t choose_calls(const Phase& phase, double warm_call_ns, double max_time_s,
+                            std::optional<detail::Reading>& first);
 
   Settings settings;
   Warn warn;
@@ -69,7 +70,7 @@ struct Sampler::Impl {
   std::unique_ptr<detail::Timer> timer;
 };
 
-double Sampler::Impl::warm_up(const Phase& phase, std::int64_t count) {
+double Sampler::Impl::warm_up(const Phase& phase, std::int64_t count, double max_time_s) {
   const std::int64_t wanted = std::max(count, timer->least_warm_up());
   const std::int64_t start = clock.now_ns();
   double shortest_ns = std::numeric_limits<double>::infinity();
@@ -79,7 +80,7 @@ double Sampler::Impl::warm_up(const Phase& phase, std::int64_t count) {
     const std::int64_t call_start = clock.now_ns();
     timer->run(phase);
     shortest_ns = std::min(shortest_ns, static_cast<double>(clock.now_ns() - call_start));
-    if (call + 1 >= timer->least_warm_up() && seconds_since(start) >= settings.max_time_s) break;
+    if (call + 1 >= timer->least_warm_up() && seconds_since(start) >= max_time_s) break;
   }
   return shortest_ns;
 }
@@ -91,7 +92,7 @@ detail::Reading Sampler::Impl::take(const Phase& phase, std::int64_t calls) {
 }
 
 /// Calls that make a sample long enough for the clock. A first sample of one call that is long enough is kept.
-std::int64_t Sampler::Impl::choose_calls(const Phase& phase, double warm_call_ns,
+std::int64_t Sampler::Impl::choose_calls(const Phase& phase, double warm_call_ns, double max_time_s,
                                          std::optional<detail::Reading>& first) {
   const auto shortest = static_cast<double>(timer->shortest_sample_ns());
   // Repeating would skip prepare(), or find warm what should be cold.
@@ -103,7 +104,7 @@ std::int64_t Sampler::Impl::choose_calls(const Phase& phase, double warm_call_ns
     const double sample_ns = reading.milliseconds * 1e6;
     const bool long_enough = sample_ns >= shortest && (calls > 1 || warm_call_ns >= shortest);
     if (long_enough && calls == 1) first = reading;
-    if (long_enough || calls >= kMostCallsInSample || seconds_since(start) >= settings.max_time_s) return calls;
+    if (long_enough || calls >= kMostCallsInSample || seconds_since(start) >= max_time_s) return calls;
     // A fifth more than needed, so that the next try suffices; tenfold at most, since a first call may be slow or fast.
     const double call_ns = std::min(sample_ns / static_cast<double>(calls), warm_call_ns);
     const double wanted = 1.2 * shortest / std::max(call_ns, 1.0);
@@ -125,30 +126,34 @@ Sampler::Sampler(std::unique_ptr<detail::Timer> timer, detail::Clock& clock, con
 Sampler::~Sampler() = default;
 
 void Sampler::warm_up(const Phase& phase, std::int64_t count) {
-  (void)impl_->warm_up(phase, count);
+  (void)impl_->warm_up(phase, count, impl_->settings.max_time_s);
 }
 
 Samples Sampler::measure(const Phase& phase) {
+  return measure(phase, impl_->settings);
+}
+
+Samples Sampler::measure(const Phase& phase, const Settings& limits) {
   Impl& impl = *impl_;
   WM_CHECK(phase.enqueue, "a phase without work");
   impl.timer->begin();
-  const double warm_call_ns = impl.warm_up(phase, impl.settings.warmup);
+  const double warm_call_ns = impl.warm_up(phase, limits.warmup, limits.max_time_s);
   std::optional<detail::Reading> first;
-  const std::int64_t calls = impl.choose_calls(phase, warm_call_ns, first);
+  const std::int64_t calls = impl.choose_calls(phase, warm_call_ns, limits.max_time_s, first);
 
   Samples samples;
   samples.calls_per_sample = calls;
-  detail::StoppingRule rule(impl.settings);
+  detail::StoppingRule rule(limits);
   double cycles = 0;
   double window_ns = 0;
   int discards_in_a_row = 0;
   bool judge_clock = true;
   std::int64_t back_off_ns = kFirstBackOffNs;
-  const std::int64_t start = impl.clock.now_ns();
+  std::int64_t start = impl.clock.now_ns();
   for (;;) {
     const detail::Reading reading = first ? *std::exchange(first, std::nullopt) : impl.take(phase, calls);
     if (reading.throttled && judge_clock) {
-      const bool out_of_time = !impl.settings.steps && impl.seconds_since(start) >= impl.settings.max_time_s;
+      const bool out_of_time = !limits.steps && impl.seconds_since(start) >= limits.max_time_s;
       if (out_of_time && !samples.milliseconds.empty()) {
         ++samples.discarded;
         samples.stop = StopReason::max_time;
@@ -175,8 +180,13 @@ Samples Sampler::measure(const Phase& phase) {
       samples.stop = *reason;
       break;
     }
-    if (impl.settings.duty_cycle < 1) {
-      impl.clock.sleep_ns(static_cast<std::int64_t>(reading.milliseconds * 1e6 * (1 / impl.settings.duty_cycle - 1)));
+    if (phase.between) {
+      const std::int64_t before = impl.clock.now_ns();
+      phase.between();
+      start += impl.clock.now_ns() - before;
+    }
+    if (limits.duty_cycle < 1) {
+      impl.clock.sleep_ns(static_cast<std::int64_t>(reading.milliseconds * 1e6 * (1 / limits.duty_cycle - 1)));
     }
   }
   if (window_ns > 0) samples.clock_mhz = cycles * 1e3 / window_ns;

@@ -20,6 +20,9 @@ struct Phase {
   std::function<void()> enqueue;  ///< the work; enqueues on the context's stream and does not synchronize
   std::function<void()> prepare;  ///< before every sample, outside the timed window; may be empty
   std::int64_t launches = 1;      ///< kernels that enqueue() launches at most, for the blocker's queue bound
+  /// After every sample but the last; what it takes counts in no time and not towards max_time. It may measure with the
+  /// same sampler where that has the steady clock, and leaves the caches as the phase does. May be empty.
+  std::function<void()> between = {};
 };
 
 /// Measures phases on one device by the settings' timer, cache state and stopping rule.
@@ -66,6 +69,8 @@ class Sampler {
   void warm_up(const Phase& phase, std::int64_t count);
   /// warm_up with the settings' count, then samples.
   [[nodiscard]] Samples measure(const Phase& phase);
+  /// The same, but warmup, steps, max_noise, max_time_s and duty_cycle are those of `limits`.
+  [[nodiscard]] Samples measure(const Phase& phase, const Settings& limits);
 
  private:
   struct Impl;

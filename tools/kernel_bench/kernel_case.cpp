@@ -1,8 +1,11 @@
 #include "tools/kernel_bench/kernel_case.hpp"
 
+#include <numeric>
+
 #include "kernels/primer/operands.hpp"
 #include "kernels/primer/verify.hpp"
 #include "kernels/runtime/annotate.hpp"
+#include "tools/harness/plain_traffic.hpp"
 
 namespace warpmeter::kernel_bench {
 
@@ -14,6 +17,11 @@ using primer::Size;
 
 constexpr double kMiB = 1024.0 * 1024.0;
 constexpr Size kSizes[] = {Size::batch, Size::rows, Size::cols, Size::inner, Size::kernel_size, Size::group_size};
+
+std::size_t bytes_of(const primer::TensorSpecs& specs) {
+  return std::accumulate(specs.begin(), specs.end(), std::size_t{0},
+                         [](std::size_t sum, const primer::TensorSpec& spec) { return sum + spec.bytes(); });
+}
 
 }  // namespace
 
@@ -95,13 +103,20 @@ void KernelCase::run(harness::Session& session, reports::Row& row) {
     }
   }
 
-  const harness::Samples samples = session.sampler().measure({call, {}, 2});
-  add_statistics(figures, pass, samples);
   harness::Work work{kernel.flops(problem), kernel.bytes(problem), kernel.compute_path(problem)};
   work.memory = kernel.traffic == primer::Traffic::read ? harness::MemoryRate::read : harness::MemoryRate::copy;
-  if (auto warning = add_rates(figures, pass, samples.statistics().median_ms, work, session.ceilings())) {
+  const harness::Phase phase{call, {}, 2};
+  const auto [samples, plain_ms] =
+      bound_by_memory(work, session.ceilings()) == true
+          ? measure_beside_plain(session, phase, bytes_of(kernel.inputs(problem)), bytes_of(kernel.outputs(problem)))
+          : harness::BesidePlain{session.sampler().measure(phase)};
+  const double median_ms = samples.statistics().median_ms;
+  add_statistics(figures, pass, samples);
+  if (auto warning = add_rates(figures, pass, median_ms, work, session.ceilings())) {
     session.warn(*warning + " (" + std::string(kernel.name) + ", " + describe(kernel, problem) + ")");
   }
+  figures.set(pass + "_plain_ms", plain_ms);
+  figures.set(pass + "_plain_share", plain_ms / median_ms);
   figures.set(pass + "_peak_mem_mib", static_cast<double>(session.allocator().stats().peak.allocated) / kMiB);
 }
 

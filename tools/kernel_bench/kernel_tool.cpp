@@ -53,10 +53,10 @@ reports::TableLayout KernelTool::layout() const {
   layout.columns = {"dtype", "rows", "cols"};
   layout.wide_columns = {"batch", "inner", "kernel_size", "group_size"};
   for (const std::string pass : {"fwd", "bwd"}) {
-    for (const char* figure : {"_ms", "_gbps", "_tflops", "_bound", "_bound_share"})
+    for (const char* figure : {"_ms", "_gbps", "_tflops", "_bound", "_bound_share", "_plain_share"})
       layout.columns.push_back(pass + figure);
-    for (const char* figure :
-         {"_mean_ms", "_min_ms", "_p95_ms", "_p99_ms", "_stdev_ms", "_noise", "_n", "_stop", "_peak_mem_mib"}) {
+    for (const char* figure : {"_mean_ms", "_min_ms", "_p95_ms", "_p99_ms", "_stdev_ms", "_noise", "_n", "_stop",
+                               "_plain_ms", "_peak_mem_mib"}) {
       layout.wide_columns.push_back(pass + figure);
     }
   }

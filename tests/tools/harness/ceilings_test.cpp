@@ -271,6 +271,21 @@ TEST(AddRates, WorkWithoutFlopsMeasuresNoMatmul) {
   EXPECT_TRUE(nothing.find("fwd_bound")->is_null());
 }
 
+TEST(Ceilings, WhatBoundsWorkIsKnownBeforeItsTime) {
+  Ceilings ceilings = fixed();  // 50 TFLOP/s, copy 4000 GB/s, read 4500
+  EXPECT_EQ(bound_by_memory({50e9, 3.9e9}, ceilings), false);
+  EXPECT_EQ(bound_by_memory({50e9, 4.6e9}, ceilings), true);
+  Work copy{50e9, 4.2e9};
+  EXPECT_EQ(bound_by_memory(copy, ceilings), false);  // the larger rate, unless the work says which
+  copy.memory = MemoryRate::copy;
+  EXPECT_EQ(bound_by_memory(copy, ceilings), true);
+  EXPECT_EQ(bound_by_memory({}, ceilings), std::nullopt);
+  FixedSource source;
+  source.read = kNaN;
+  Ceilings unknown = fixed(source);
+  EXPECT_EQ(bound_by_memory({50e9, 4.6e9}, unknown), std::nullopt);
+}
+
 TEST(Ceilings, OfThisCpuAreMeasuredQuicklyAndLeaveNoMemory) {
   CachingAllocator allocator(Device::cpu());
   allocator.set_memory_limit(std::size_t{1} << 20);  // harness memory is not under it

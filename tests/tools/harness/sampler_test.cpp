@@ -76,6 +76,32 @@ TEST(Sampler, PausesLeaveSamplesTheirPartOfTheTime) {
   EXPECT_TRUE(without.clock.sleeps_ns.empty());
 }
 
+TEST(Sampler, WhatIsDoneBetweenSamplesCountsInNoTime) {
+  ScriptedRun run(adaptive(0, 0.1), [](int) { return steady_reading(30); });
+  Phase phase = counted(run.calls);
+  int between = 0;
+  phase.between = [&] {
+    ++between;
+    run.clock.pass_ns(1'000'000'000);
+  };
+  const Samples samples = run.sampler.measure(phase);
+  EXPECT_EQ(samples.milliseconds, (std::vector<double>{30, 30, 30, 30}));  // as without: until 0.1 s of its own
+  EXPECT_EQ(between, 3);                                                   // none behind the last
+  EXPECT_EQ(samples.stop, StopReason::max_time);
+}
+
+TEST(Sampler, OneMeasurementMayHaveOtherLimits) {
+  Settings settings = fixed_steps(7);
+  settings.warmup = 3;
+  ScriptedRun run(settings, [](int) { return steady_reading(30); });
+  Settings limits = adaptive(0, 0.1);
+  limits.warmup = 1;
+  EXPECT_EQ(run.sampler.measure(counted(run.calls), limits).milliseconds.size(), 4u);
+  EXPECT_EQ(run.timer->runs, 1);
+  EXPECT_EQ(run.measure().milliseconds.size(), 7u);
+  EXPECT_EQ(run.timer->runs, 4);
+}
+
 TEST(Sampler, FixedStepsAreExact) {
   for (const std::int64_t steps : {1, 2, 7, 100}) {
     ScriptedRun run(fixed_steps(steps), [](int k) { return steady_reading(1 + k); });

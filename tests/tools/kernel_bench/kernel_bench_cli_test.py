@@ -42,6 +42,11 @@ class Rows(unittest.TestCase):
             self.assertEqual(row[f"{phase}_n"], 2)
             self.assertIn(row[f"{phase}_bound"], ("compute", "memory"))
             self.assertGreater(row[f"{phase}_bound_share"], 0)
+            if row[f"{phase}_bound"] == "memory":
+                self.assertGreater(row[f"{phase}_plain_ms"], 0)
+                self.assertAlmostEqual(row[f"{phase}_plain_share"], row[f"{phase}_plain_ms"] / row[f"{phase}_ms"])
+            else:
+                self.assertEqual((row[f"{phase}_plain_ms"], row[f"{phase}_plain_share"]), (None, None))
 
     def test_flops_and_bytes_are_the_least(self):
         doc, _ = document(*QUICK, "--kernel", "add,row_sum,batched_matmul,int4_matmul,weighted_sum_backward", "--rows",
@@ -54,6 +59,19 @@ class Rows(unittest.TestCase):
         # Two words of weights, two scales and a word of offsets a row.
         self.assertEqual(found["int4_matmul"], [2 * 6 * 10 * 16, 4 * (6 * 2 + 6 * 2 + 6 + 16 * 10 + 60)])
         self.assertEqual(found["weighted_sum_backward"], [180, 4 * (60 + 10 + 6 + 60 + 10)])
+
+    def test_plain_code_is_measured_for_what_memory_bounds_and_in_no_peak(self):
+        for arguments in ([], ["--isolate"]):
+            doc, result = document(*QUICK, "--kernel", "row_sum,outer_mul_relu_backward,batched_matmul", "--rows",
+                                   "512", "--cols", "1024", "--inner", "512", "--batch", "1", "--memory-limit", "24MiB",
+                                   *arguments)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            reduction, backward, matmul = doc["rows"]
+            self.assertGreater(reduction["fwd_plain_share"], 0)
+            self.assertGreater(backward["bwd_plain_share"], 0)
+            self.assertEqual((matmul["fwd_bound"], matmul["fwd_plain_ms"], matmul["fwd_plain_share"]),
+                             ("compute", None, None))
+            self.assertEqual(reduction["fwd_peak_mem_mib"], 2 + 512 * 4 / 2**20)
 
     def test_a_size_that_the_kernel_does_not_have_is_null(self):
         doc, _ = document(*QUICK, "--kernel", "add,conv2d", "--rows", "4", "--cols", "5")
@@ -70,7 +88,7 @@ class Rows(unittest.TestCase):
         self.assertEqual(len(headings), 2)
         self.assertEqual([cell.strip() for cell in headings[0].strip("|\n ").split("|")],
                          ["dtype", "rows", "cols", "fwd_ms", "fwd_gbps", "fwd_tflops", "fwd_bound", "fwd_bound_share",
-                          "max_rel_error", "status"])
+                          "fwd_plain_share", "max_rel_error", "status"])
 
     def test_schema_files_resume_and_isolation(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -108,6 +126,7 @@ class Rows(unittest.TestCase):
         doc, _ = document("--device", "cpu", "--kernel", "add", "--rows", "1024", "--cols", "1024", "--dry-run")
         self.assertEqual(doc["rows"][0]["fwd_predicted_peak_mem_mib"], 8)
         self.assertNotIn("fwd_ms", doc["rows"][0])
+        self.assertNotIn("fwd_plain_ms", doc["rows"][0])
 
 
 class Text(unittest.TestCase):

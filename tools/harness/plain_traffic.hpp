@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <limits>
+
+#include "tools/harness/session.hpp"
+
+namespace warpmeter::harness {
+
+/// A phase's samples, and what plain code takes for as many bytes.
+struct BesidePlain {
+  Samples samples;
+  /// Median; NaN where it was not measured: the device had no room for the buffers.
+  double plain_ms = std::numeric_limits<double>::quiet_NaN();
+};
+
+/// Measures `phase` as the session's sampler does, and beside it plain code that reads `read_bytes` and writes
+/// `written_bytes` and computes nothing (ceilings::make_traffic): what the memory gives to this size and this mix at
+/// this time, by the same timer and in the same state of the cache. A ceiling that is measured once a run, on large
+/// buffers, does not tell that: a small call ends before the memory is at its full rate, reading and writing alone may
+/// be slower than a copy, and the memory of a virtual machine changes its speed within seconds.
+///
+/// Of the several ways the one that is fastest in a short trial is taken. CPU: in turns with the phase's samples, for a
+/// fifth of the time at most; each turn's first call is untimed, and after it the phase is called once, untimed, so
+/// that both find in the cache what their own last call left there. GPU: after them. A tenth of a second more at most,
+/// trial aside. The buffers are harness memory and given back on return.
+[[nodiscard]] BesidePlain measure_beside_plain(Session& session, const Phase& phase, std::size_t read_bytes,
+                                               std::size_t written_bytes);
+
+}  // namespace warpmeter::harness

@@ -280,6 +280,14 @@ class Pairs(WithFiles):
         lines = json.loads(self.run_script(base, older, "--json").stdout)["lines"]
         self.assertEqual([(line["field"], line["verdict"]) for line in lines], [("fwd_s", "SAME")])
 
+    def test_plain_code_is_no_phase(self):
+        """kernel_bench's time of plain code for the same bytes says what the memory did, not what the build does."""
+        base = self.file("a.json", document([row(fwd_plain_ms=0.9, fwd_plain_share=0.9)]))
+        new = self.file("b.json", document([row(fwd_plain_ms=2.0, fwd_plain_share=2.0)]))
+        found = self.run_script(base, new, "--json", "--fail-on-regression")
+        self.assertEqual(found.returncode, 0)
+        self.assertEqual([line["field"] for line in json.loads(found.stdout)["lines"]], ["fwd_ms"])
+
     def test_a_time_without_samples_is_no_surer_than_its_row(self):
         """e2e_bench measures communication once, and takes what of it is exposed from the difference of two steps."""
         for field, noise, word in (("comm_ms", 0.4, "UNCLEAR"), ("comm_ms", 0.002, "SLOWER"),

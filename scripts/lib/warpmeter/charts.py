@@ -348,6 +348,9 @@ def _point_text(study, field, entry, value):
     share, bound = row.number(prefix + "bound_share"), row.figures.get(prefix + "bound")
     if share is not None and isinstance(bound, str):
         about.append(f"{numerals.percent(share)} of the {bound} bound")
+    plain = row.number(prefix + "plain_share")
+    if plain is not None:
+        about.append(f"{numerals.percent(plain)} of plain code")
     kernel = row.figures.get("kernel" if field.phase in ("", "fwd") else prefix + "kernel")
     if isinstance(kernel, str) and kernel:
         about.append(kernel)

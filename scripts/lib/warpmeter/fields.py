@@ -44,8 +44,9 @@ _KINDS = {
     "tolerance": "error",
     "speedup": "ratio",
 }
-#: A statistic of the samples beside the median, or what is no sample: `first`, the cold run before all others.
-_STATISTICS = ("mean", "min", "max", "p95", "p99", "stdev", "median", "samples", "first")
+#: A statistic of the samples beside the median, or what is no sample: `first`, the cold run before all others, and
+#: `plain`, plain code for as many bytes.
+_STATISTICS = ("mean", "min", "max", "p95", "p99", "stdev", "median", "samples", "first", "plain")
 
 SAMPLES = re.compile(r".*_samples_(ns|us|ms|s)\Z")
 #: What a field may be called: anything else in a file is left out.
@@ -77,7 +78,7 @@ def parse(name):
     if kind == "bytes" and unit == "bytes" and "mem" not in words:
         kind = "traffic"  # fwd_bytes: least bytes moved, not memory held
     statistic = None
-    if words and words[-1] in _STATISTICS:
+    if words and words[-1] in _STATISTICS and (kind, words[-1]) != ("share", "plain"):
         statistic = words.pop()
         statistic = None if statistic == "median" else statistic
     if "mem" in words:
@@ -86,7 +87,7 @@ def parse(name):
         phase, what = "_".join(words[:start]), "_".join(words[start:])
     elif kind in ("share", "clock", "error", "ratio") and unit != "mfu":
         # A phase may have several words: train_step_bound_share.
-        start = len(words) - 1 if words[-1:] in (["bound"], ["clock"]) else min(1, len(words))
+        start = len(words) - 1 if words[-1:] in (["bound"], ["plain"], ["clock"]) else min(1, len(words))
         phase, what = "_".join(words[:start]), "_".join(words[start:])
     else:
         phase, what = "_".join(words), ""

@@ -325,6 +325,8 @@ class Names(unittest.TestCase):
             ("fwd_bytes", "traffic", "bytes", None, "fwd", ""),
             ("algo_GiBps", "bandwidth", "GiBps", None, "algo", ""),
             ("fwd_bound_share", "share", "share", None, "fwd", "bound"),
+            ("fwd_plain_ms", "time", "ms", "plain", "fwd", ""),
+            ("fwd_plain_share", "share", "share", None, "fwd", "plain"),
             ("tokens_per_s", "rate", "per_s", None, "tokens", ""),
             ("max_rel_error", "error", "error", None, "max", "rel"),
             ("fwd_first_ms", "time", "ms", "first", "fwd", ""),

@@ -364,6 +364,19 @@ class Findings(unittest.TestCase):
         self.assertEqual(said["add"], ["300 GB/s at cols 1, 50.0% of the memory bound"])
         self.assertEqual(said["matmul"], ["2 TFLOP/s at cols 1, 50.0% of the compute bound"])
 
+    def test_plain_code_is_told_and_is_no_phase(self):
+        made = [{"kernel": "add", "impl": impl, "cols": cols, "fwd_ms": ms, "fwd_gbps": 300.0, "fwd_bound": "memory",
+                 "fwd_bound_share": 0.5, **plain}
+                for impl, ms, plain in (("warpmeter", 1.0, {"fwd_plain_ms": 0.9, "fwd_plain_share": 0.9}),
+                                        ("triton", 2.0, {})) for cols in (1, 2)]
+        whole = placed(report_samples.document("kernel_bench", ["kernel", "impl", "cols"], rows(*made)))[0]
+        self.assertEqual([field.name for field in charts.charted_fields(whole)], ["fwd_ms", "fwd_gbps"])
+        found = findings.of_study(whole)
+        self.assertEqual(found.phases, ["Forward"])
+        whole = placed(report_samples.document("kernel_bench", ["kernel", "impl", "cols"], rows(*made[:2])))[0]
+        (answer,) = findings.of_study(whole).answers
+        self.assertEqual(answer.cells, ["300 GB/s at cols 1, 50.0% of the memory bound, 90.0% of plain code"])
+
     def test_a_phase_that_nothing_is_said_of_is_no_column(self):
         made = [{"impl": impl, "batch": batch, "fwd_ms": ms, "update_exposed_ms": 0.0}
                 for impl, ms in (("naive", 2.0), ("flash", 1.0)) for batch in (1, 2)]

@@ -36,8 +36,8 @@ class ReadWorkload : public Workload {
 /// read and added up, or only written (with numbers that count up: no constants), evenly mixed with the copying.
 /// amount() counts bytes read plus bytes written.
 ///
-/// As the copy does it on each device; CPU: reading alone as one or several streams a thread, and what takes less than
-/// 64 KiB of either buffer on the calling thread alone.
+/// As the copy does it on each device; CPU: what is not copied as one or several streams a thread, and what takes less
+/// than 64 KiB of either buffer on the calling thread alone.
 class TrafficWorkload : public Workload {
  public:
   [[nodiscard]] virtual std::size_t read_bytes() const = 0;     ///< of the source

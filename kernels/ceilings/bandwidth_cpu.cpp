@@ -177,7 +177,7 @@ class CpuTraffic final : public TrafficWorkload {
   [[nodiscard]] const void* source() const override { return source_.data(); }
   [[nodiscard]] void* destination() const override { return destination_.data(); }
   [[nodiscard]] std::uint32_t checksum() const override { return total_of(sums_); }
-  [[nodiscard]] int variants() const override { return store_variants() * (writes_more_ ? 1 : 2); }
+  [[nodiscard]] int variants() const override { return store_variants() * (read_bytes() == written_bytes() ? 1 : 2); }
   [[nodiscard]] std::string variant_name(int variant) const override {
     return std::string(is_non_temporal(variant) ? "non-temporal stores, " : "ordinary stores, ") +
            std::to_string(streams_of(variant / store_variants())) + " stream(s) a thread";
@@ -192,7 +192,7 @@ class CpuTraffic final : public TrafficWorkload {
 
  private:
   static constexpr std::size_t kLineBytes = 64;
-  static constexpr std::size_t kTileLines = 1024;  // four streams of it are 16 KiB each: shorter ones read more slowly
+  static constexpr std::size_t kTileLines = 1024;  // four streams of it are 16 KiB each: shorter ones are slower
 
   [[nodiscard]] int store_variants() const { return destination_.bytes() > 0 ? 2 : 1; }
   [[nodiscard]] bool is_non_temporal(int variant) const { return variant % store_variants() == 1; }

@@ -120,14 +120,25 @@ std::uint32_t read(const char* source, std::size_t bytes) {
   return total_of(sums);
 }
 
-/// Writes whole lines of numbers that count up; `made` is the next.
-template <bool kNonTemporal>
+/// Writes whole lines of numbers that count up, as so many interleaved streams; `made` is the next.
+template <bool kNonTemporal, std::size_t kStreams>
 inline void write_made(char* destination, std::size_t lines, Vector& made) {
-  constexpr std::uint32_t kStep = 0x9E3779B9;  // odd: a lane repeats itself after 2^32 vectors
+  constexpr std::uint32_t kCount = 0x9E3779B9;  // odd: a lane repeats itself after 2^32 vectors
+  constexpr std::size_t kStep = 4 * sizeof(Line);
+  const std::size_t of_stream = lines * sizeof(Line) / (kStreams * kStep) * kStep;
   Vector local = made;
-  for (std::size_t at = 0; at < lines * sizeof(Line); at += kVectorBytes) {
+  for (std::size_t offset = 0; offset < of_stream; offset += kStep) {
+    for (std::size_t stream = 0; stream < kStreams; ++stream) {
+#pragma GCC unroll 16
+      for (std::size_t at = 0; at < kStep; at += kVectorBytes) {
+        store<kNonTemporal>(destination + stream * of_stream + offset + at, local);
+        local += kCount;
+      }
+    }
+  }
+  for (std::size_t at = kStreams * of_stream; at < lines * sizeof(Line); at += kVectorBytes) {
     store<kNonTemporal>(destination + at, local);
-    local += kStep;
+    local += kCount;
   }
   made = local;
 }
@@ -149,7 +160,7 @@ std::uint32_t traffic(const TrafficPart& part) {
       store<kNonTemporal>(destination + at, *reinterpret_cast<const Vector*>(source + at));
     }
     if (part.writes_more) {
-      write_made<kNonTemporal>(destination + copied * sizeof(Line), lines - copied, made);
+      write_made<kNonTemporal, kStreams>(destination + copied * sizeof(Line), lines - copied, made);
     } else {
       add_up<kStreams>(source + copied * sizeof(Line), lines - copied, sums);
     }

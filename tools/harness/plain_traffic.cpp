@@ -1,9 +1,9 @@
 #include "tools/harness/plain_traffic.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <memory>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -13,13 +13,15 @@
 namespace warpmeter::harness {
 namespace {
 
-constexpr double kTrialSeconds = 0.1;  ///< after which no further round begins
-constexpr int kTrialRounds = 3;
+constexpr double kTrialSeconds = 0.2;        ///< after which no further round begins
+constexpr int kTrialRounds = 5;              ///< since the noise of one sample may be more than variants differ by
+constexpr double kPromising = 1.25;          ///< of the least time: who takes longer is out of further rounds
 constexpr double kTrialTurnSeconds = 0.003;  ///< of a variant's samples in a round
 constexpr double kTurnSeconds = 0.03;        ///< of a turn's samples
 constexpr double kShareOfTime = 0.2;         ///< that turns take of a phase's time
 constexpr std::size_t kEnough = 10;          ///< samples, after which no more are taken behind the phase
 constexpr double kBehindSeconds = 0.1;       ///< or this time
+constexpr double kPastCachesMs = 3;          ///< a call that moves more than caches hold takes that long at least
 
 class Stopwatch {
  public:
@@ -35,7 +37,7 @@ class Plain {
  public:
   Plain(Sampler& sampler, const Settings& settings, std::unique_ptr<ceilings::TrafficWorkload> workload)
       : sampler_(sampler), settings_(settings), workload_(std::move(workload)) {
-    settings_.warmup = 1;  // what another variant, or the phase, left in the caches is no state of its own
+    settings_.warmup = 1;  // after another variant, or the phase, the caches have not what a call leaves there
     settings_.steps.reset();
     settings_.max_noise = 0;
     pick_variant();
@@ -47,7 +49,7 @@ class Plain {
     if (spent_s_ > kShareOfTime * since_trial_.seconds()) return;
     const Stopwatch turn;
     take_samples();
-    sampler_.warm_up(phase, 1);
+    if (settings_.warmup > 0) sampler_.warm_up(phase, 1);
     spent_s_ += turn.seconds();
   }
 
@@ -71,11 +73,19 @@ class Plain {
   void pick_variant() {
     settings_.max_time_s = kTrialTurnSeconds;
     const Stopwatch stopwatch;
-    double least_ms = std::numeric_limits<double>::infinity();
+    std::vector<double> least_ms(static_cast<std::size_t>(workload_->variants()), 0);
+    double best_ms = std::numeric_limits<double>::infinity();
     for (int round = 0; round < kTrialRounds && (round == 0 || stopwatch.seconds() < kTrialSeconds); ++round) {
-      for (int variant = 0; variant < workload_->variants(); ++variant) {
-        const double ms = sampler_.measure(plain_phase(variant), settings_).statistics().min_ms;
-        if (ms < least_ms) std::tie(least_ms, variant_) = std::pair(ms, variant);
+      for (std::size_t variant = 0; variant < least_ms.size(); ++variant) {
+        if (least_ms[variant] > kPromising * best_ms) continue;
+        const int index = static_cast<int>(variant);
+        const double ms = sampler_.measure(plain_phase(index), settings_).statistics().min_ms;
+        if (ms >= kPastCachesMs) settings_.warmup = 0;
+        least_ms[variant] = round == 0 ? ms : std::min(ms, least_ms[variant]);
+        if (least_ms[variant] < best_ms) {
+          best_ms = least_ms[variant];
+          variant_ = index;
+        }
       }
     }
   }

@@ -21,9 +21,9 @@ struct BesidePlain {
 /// be slower than a copy, and the memory of a virtual machine changes its speed within seconds.
 ///
 /// Of the several ways the one that is fastest in a short trial is taken. CPU: in turns with the phase's samples, for a
-/// fifth of the time at most; each turn's first call is untimed, and after it the phase is called once, untimed, so
-/// that both find in the cache what their own last call left there. GPU: after them. A tenth of a second more at most,
-/// trial aside. The buffers are harness memory and given back on return.
+/// fifth of the time at most; where a call may find in the caches what the one before left there, each turn begins with
+/// an untimed call of plain code and ends with one of the phase. GPU: after them. Then a tenth of a second more at
+/// most. The buffers are harness memory and given back on return.
 [[nodiscard]] BesidePlain measure_beside_plain(Session& session, const Phase& phase, std::size_t read_bytes,
                                                std::size_t written_bytes);
 

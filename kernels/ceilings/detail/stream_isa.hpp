@@ -25,7 +25,7 @@ struct TrafficPart {
   namespace isa {                                                                                                     \
   void copy_stream(char* destination, const char* source, std::size_t bytes, bool non_temporal, std::size_t streams); \
   std::uint32_t read_stream(const char* source, std::size_t bytes, std::size_t streams);                              \
-  /* The sum of what is not copied; only reading has streams, within a tile. */                                       \
+  /* The sum of what is only read. What is not copied has streams, within a tile. */                                  \
   std::uint32_t traffic_stream(const TrafficPart& part, bool non_temporal, std::size_t streams);                      \
   }
 WM_DECLARE_STREAM(generic)

@@ -2,10 +2,10 @@
 // weighted sum for the gradient g of its result.
 //
 //   x, dx (rows, cols), w, dw (cols), g (rows), fp32, bf16 or fp16; summed in fp32
-//   grid   x: blocks of 256 pieces of 16 bytes along the columns; y: parts of the rows, as many as make four blocks a
-//          multiprocessor. Four rows go to the first part, the next four to the second, and so on round and round: what
-//          is under way lies together. A thread leaves a partial sum of dw in the workspace (parts, cols), and
-//          cuda/add_parts.cuh adds the parts up: the same order, so the same bits, on every run
+//   grid   x: blocks of up to 512 pieces of 16 bytes along the columns; y: parts of the rows, as many as give each
+//          multiprocessor 512 threads. Eight rows go to the first part, the next eight to the second, and so on round
+//          and round: what is under way lies together. A thread leaves a partial sum of dw in the workspace (parts,
+//          cols), and cuda/add_parts.cuh adds the parts up: the same order, so the same bits, on every run
 //   bound  memory: x is read once, dx is written once
 #include "kernels/primer/kernel_file.hpp"
 
@@ -91,14 +91,13 @@ void run(const Problem& p, const Arguments& a) {
 #endif
 
 #if WM_PRIMER_CUDA
-constexpr int kThreads = 256;
-constexpr int kUnroll = 4;      // rows that a thread has under way
-constexpr int kBlocksOnSm = 4;  // enough loads under way, few enough parts to add up
+constexpr int kThreads = 512;  // of a block at most, and of a multiprocessor: few parts to add up
+constexpr int kUnroll = 8;     // rows that a thread has under way
 
 template <class T, bool kWhole>
 __global__ void __launch_bounds__(kThreads)
     rows_kernel(const T* x, const T* w, const T* g, T* dx, float* partial, std::int64_t rows, std::int64_t cols) {
-  const std::int64_t col = (blockIdx.x * std::int64_t{kThreads} + threadIdx.x) * kPack<T>;
+  const std::int64_t col = (blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x) * kPack<T>;
   let_second_stage_start();
   if (col >= cols) return;
   float weights[kPack<T>], sums[kPack<T>] = {};
@@ -135,11 +134,14 @@ void run(const Problem& p, const Arguments& a, StreamView stream) {
   by_dtype_and_rows(p, [&](auto type, auto whole) {
     using T = typename decltype(type)::type;
     auto* const partial = static_cast<float*>(a.workspace);
-    const std::int64_t across = ceil_div(p.cols, kThreads * kPack<T>);
-    const std::int64_t wanted = std::clamp<std::int64_t>(multiprocessors(stream) * kBlocksOnSm / across, 1, kMostParts);
+    const std::int64_t pieces = ceil_div(p.cols, kPack<T>);
+    const auto threads = static_cast<unsigned>(std::min<std::int64_t>(ceil_div(pieces, 32) * 32, kThreads));
+    const std::int64_t across = ceil_div(pieces, threads);
+    const std::int64_t wanted =
+        std::clamp<std::int64_t>(multiprocessors(stream) * (kThreads / threads) / across, 1, kMostParts);
     const std::int64_t turns = ceil_div(p.rows, kUnroll);
     const auto parts = static_cast<unsigned>(ceil_div(turns, ceil_div(turns, wanted)));  // all have as many, about
-    rows_kernel<T, whole()><<<dim3(grid_x(across), parts), kThreads, 0, handle(stream)>>>(
+    rows_kernel<T, whole()><<<dim3(grid_x(across), parts), threads, 0, handle(stream)>>>(
         a.input<T>(0), a.input<T>(1), a.input<T>(2), a.output<T>(0), partial, p.rows, p.cols);
     check_launch();
     add_parts(partial, a.output<T>(1), static_cast<int>(parts), p.cols, stream);

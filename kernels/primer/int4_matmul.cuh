@@ -5,9 +5,10 @@
 //   s      (rows, groups): a scale for each group of g = group_size weights of a row, groups = inner/g; in y's type
 //   o      (rows, groups/8) int32: a group's offset from 0 to 15, eight a word
 //   y      (inner, cols), z (rows, cols), fp32, bf16 or fp16; summed in fp32. Quotients are rounded up
-//   grid   one column: tiles of 16 rows, on sm_90 by cuda/int4_gemv_sm90.cuh, elsewhere or with a y too long for it by
-//          cuda/int4_weights.cuh. sm_90, 16 bits: matmul_sm90 with cuda/int4_sm90.cuh, weights converted in registers.
-//          Otherwise cuda/tile_matmul.cuh. All but the last ask for whole steps (128, 128, 64) in `inner` and g
+//   grid   one column: tiles of 8 or 16 rows, on sm_90 by cuda/int4_gemv_sm90.cuh, elsewhere, with a y too long for
+//          it or rows that it can't copy whole by cuda/int4_weights.cuh. sm_90, 16 bits: matmul_sm90 with
+//          cuda/int4_sm90.cuh, weights converted in registers. Otherwise cuda/tile_matmul.cuh. All but the last ask for
+//          whole steps (256 or 128, 128, 64) in `inner` and g
 //   bound  one column: memory, reading half a byte for a multiply-add. Many: compute, as any matrix product
 #include <algorithm>
 
@@ -121,7 +122,7 @@ void run(const Problem& p, const Arguments& a, StreamView stream) {
     const T* const y = a.input<T>(3);
     T* const z = a.output<T>(0);
 #if WARPMETER_SM90A
-    if (int4::gemv_sm90::takes<T>(p, stream)) return int4::gemv_sm90::launch(weights, y, z, stream);
+    if (int4::gemv_sm90::takes(p, weights, stream)) return int4::gemv_sm90::launch(weights, y, z, stream);
 #endif
     if (int4::gemv_takes<T>(p, stream)) return int4::launch_gemv(weights, y, z, stream);
 #if WARPMETER_SM90A

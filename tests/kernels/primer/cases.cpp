@@ -47,6 +47,11 @@ std::vector<Problem> problems_of(const Kernel& kernel, bool thorough) {
     add(1, 4500, 1, 256, 3, 128);  // several tiles a block
     add(1, 33, 1, 20480, 3, 128);  // more than is under way at a time
     add(1, 20, 1, 51200, 3, 512);  // y too long to be kept in four bytes a number
+    add(1, 200, 1, 512, 3, 128);   // one column in octets of rows, on sm_90 the copy engine's
+    add(1, 131, 1, 4096, 3, 128);  // any rows: their scales are whole copies; tiles that are cut short
+    add(1, 72, 1, 5120, 3, 128);   // two pairs of pieces a warp, of which some have none
+    add(1, 77, 1, 8192, 3, 128);
+    add(1, 1064, 1, 11008, 3, 128);  // two parts of a row, an odd pair at the end
   } else if (kernel.has(Size::kernel_size)) {
     add(1, 40, 150, 1, 7);
     add(1, 35, 504, 1, 3);  // warps beside one another, whole pieces of 16 bytes
@@ -74,6 +79,7 @@ std::vector<Problem> problems_of(const Kernel& kernel, bool thorough) {
   if (thorough && kernel.matrix_product) {
     add(2, 700, 1096, 448, 3, 64);
     add(1, 1000, 1544, 512, 3, 128);
+    add(1, 40000, 1, 256, 3, 128);  // more rows a block than it keeps sums of
   }
   if (thorough && kernel.has(Size::kernel_size)) add(2, 300, 1000, 1, 5);
   std::vector<Problem> problems;

@@ -1,7 +1,7 @@
 // conv2d: z[b,i,j] = sum over di, dj of w[di,dj] * x[b,i+di,j+dj], x being 0 beyond its ends: the notes' puzzle 10.
 //
 //   x, z   (batch, rows, cols), w (kernel_size, kernel_size), fp32, bf16 or fp16; summed in fp32
-//   grid   x: blocks of 32 pieces of 16 bytes along the columns; y: blocks of 32 rows, four to each of eight warps; z:
+//   grid   x: blocks of 32 pieces of 16 bytes along the columns; y: blocks of 16 rows, four to each of four warps; z:
 //          batch. A thread has its piece of each row and computes as many results in four rows; what it needs to the
 //          right other threads lend it. Weights are in registers: kernels wider than 5 are done in parts of 8 x 8
 //   bound  memory for small kernels: x is read once (and a little more, from L2), z written once
@@ -63,7 +63,7 @@ void run(const Problem& p, const Arguments& a) {
 #endif
 
 #if WM_PRIMER_CUDA
-constexpr int kWarps = 8, kRows = 4, kTileRows = kWarps * kRows;  // rows of a warp and of a block
+constexpr int kWarps = 4, kRows = 4, kTileRows = kWarps * kRows;  // rows of a warp and of a block
 
 /// The results of four rows of a picture from (row, col) on, col the thread's own; x, z: the picture.
 template <class T, int kW, bool kWhole>
@@ -113,7 +113,7 @@ __device__ __forceinline__ void convolve(const T* x, const T* w, T* z, std::int6
 }
 
 template <class T, int kW, bool kWhole>
-__global__ void __launch_bounds__(32 * kWarps, 10 / kW)
+__global__ void __launch_bounds__(32 * kWarps, 20 / kW)
     kernel(const T* x, const T* w, T* z, std::int64_t batch, std::int64_t rows, std::int64_t cols, int size) {
   const std::int64_t col = (blockIdx.x * std::int64_t{32} + threadIdx.x % 32) * kPack<T>;
   for (std::int64_t of = blockIdx.z; of < batch; of += gridDim.z)

@@ -5,7 +5,8 @@
 //          four pieces of 16 bytes, so that the rows under way on a multiprocessor fit in its L1; beyond 64 KiB a block
 //          a multiprocessor, which goes through rows
 //   passes 1: the maximum, 2: the sum of the exponentials, 3: the results. Each reads the row again and hopes for the
-//          cache; the second runs from the row's end, where the first has been last. On the CPU, where exponentials are
+//          cache; the second runs from the row's end, where the first has been last, and the third lets go of what it
+//          has read, but where few rows fit. On the CPU, where exponentials are
 //          what takes time, the third reads those of the second
 //   bound  memory: at best one read and one write, here up to three reads
 #include "kernels/primer/kernel_file.hpp"
@@ -65,29 +66,36 @@ __global__ void __launch_bounds__(kTeam == 32 ? 32 * kRowsOfWarps : kTeam)
   for (std::int64_t row = blockIdx.x * std::int64_t{teams} + threadIdx.x / kTeam; row < rows;
        row += gridDim.x * std::int64_t{teams}) {
     const T* const of_row = x + row * cols;
-    float values[kPack<T>];
     float most = -INFINITY;
 #pragma unroll 4
     for (std::int64_t col = first; col < cols; col += kStep) {
-      unpack<T>(load_pack<T, kWhole>(of_row + col, cols - col, -INFINITY), values);
-#pragma unroll
-      for (const float value : values) most = fmaxf(most, value);
+      most = fmaxf(most, largest<T>(load_pack<T, kWhole>(of_row + col, cols - col, -INFINITY)));
     }
     most = team_reduce<kTeam>(most, Max());
-    float sum = 0.0f;
+    const auto sum_and_write = [&](auto&& term) {
+      float values[kPack<T>], sum = 0.0f;
 #pragma unroll 4
-    for (std::int64_t col = (cols - 1) / kStep * kStep + first; col >= 0; col -= kStep) {
-      unpack<T>(load_pack<T, kWhole>(of_row + col, cols - col, -INFINITY), values);
+      for (std::int64_t col = (cols - 1) / kStep * kStep + first; col >= 0; col -= kStep) {
+        unpack<T>(load_pack<T, kWhole>(of_row + col, cols - col, -INFINITY), values);
 #pragma unroll
-      for (const float value : values) sum += ptx::exp2_approx((value - most) * kLog2e);
-    }
-    const float inverse = 1.0f / team_reduce<kTeam>(sum, Add());
+        for (const float value : values) sum += term(value);
+      }
+      const float inverse = 1.0f / team_reduce<kTeam>(sum, Add());
 #pragma unroll 4
-    for (std::int64_t col = first; col < cols; col += kStep) {
-      unpack<T>(load_pack<T, kWhole>(of_row + col, cols - col), values);
+      for (std::int64_t col = first; col < cols; col += kStep) {
+        constexpr Evict kEvict = kTeam <= 512 ? Evict::first : Evict::normal;
+        unpack<T>(load_pack<T, kWhole, kEvict>(of_row + col, cols - col), values);
 #pragma unroll
-      for (float& value : values) value = ptx::exp2_approx((value - most) * kLog2e) * inverse;
-      store_pack<T, kWhole>(y + row * cols + col, cols - col, values);
+        for (float& value : values) value = term(value) * inverse;
+        store_pack<T, kWhole>(y + row * cols + col, cols - col, values);
+      }
+    };
+    // One fused product instead of a difference and a product: what rounding adds to `shift` is a factor of all terms,
+    // and cancels, but would be too large a factor where scores are.
+    if (fabsf(most) < 1e6f) {
+      sum_and_write([shift = -most * kLog2e](float score) { return ptx::exp2_approx(fmaf(score, kLog2e, shift)); });
+    } else {
+      sum_and_write([most](float score) { return ptx::exp2_approx((score - most) * kLog2e); });
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,10 +18,10 @@ constexpr double kTrialSeconds = 0.2;        ///< after which no further round b
 constexpr int kTrialRounds = 5;              ///< since the noise of one sample may be more than variants differ by
 constexpr double kPromising = 1.25;          ///< of the least time: who takes longer is out of further rounds
 constexpr double kTrialTurnSeconds = 0.003;  ///< of a variant's samples in a round
-constexpr double kTurnSeconds = 0.03;        ///< of a turn's samples
-constexpr double kShareOfTime = 0.2;         ///< that turns take of a phase's time
-constexpr std::size_t kEnough = 10;          ///< samples, after which no more are taken behind the phase
-constexpr double kBehindSeconds = 0.1;       ///< or this time
+constexpr double kTurnSeconds = 0.01;        ///< of a turn's samples
+constexpr std::size_t kEnough = 10;          ///< turns, or samples where there are none: more as time allows
+constexpr double kShareOfTime = 0.2;         ///< that further turns take of a phase's time
+constexpr double kBehindSeconds = 0.1;       ///< after which no further samples are taken without turns
 constexpr double kPastCachesMs = 3;          ///< a call that moves more than caches hold takes that long at least
 
 class Stopwatch {
@@ -42,25 +43,30 @@ class Plain {
     settings_.max_noise = 0;
     pick_variant();
     settings_.max_time_s = kTurnSeconds;
+    since_trial_ = {};
   }
 
-  /// A turn between samples of `phase`, when it is time for one.
+  /// After each sample of `phase` but the last: a turn, when it is time for one.
   void take_turn(const Phase& phase) {
-    if (spent_s_ > kShareOfTime * since_trial_.seconds()) return;
+    ++phase_samples_;
+    if (turns_.size() >= kEnough && spent_s_ > kShareOfTime * since_trial_.seconds()) return;
     const Stopwatch turn;
-    take_samples();
+    turns_.push_back({phase_samples_, summarize(take_samples()).median_ms});
     if (settings_.warmup > 0) sampler_.warm_up(phase, 1);
     spent_s_ += turn.seconds();
   }
 
-  /// Takes what is missing; the median in ms.
-  [[nodiscard]] double finish() {
-    const Stopwatch behind;
-    while (samples_.milliseconds.empty() ||
-           (samples_.milliseconds.size() < kEnough && behind.seconds() < kBehindSeconds)) {
-      take_samples();
+  /// Plain code's time in those of the phase, of which `samples_ms` are all samples: the median over the turns, each
+  /// beside the samples since the turn before and up to the next. Without turns the medians of both.
+  [[nodiscard]] double share_of(std::span<const double> samples_ms) {
+    if (turns_.empty()) return summarize(samples_behind()).median_ms / summarize(samples_ms).median_ms;
+    std::vector<double> shares;
+    for (std::size_t turn = 0; turn < turns_.size(); ++turn) {
+      const std::size_t begin = turn == 0 ? 0 : turns_[turn - 1].phase_samples;
+      const std::size_t end = turn + 1 < turns_.size() ? turns_[turn + 1].phase_samples : samples_ms.size();
+      shares.push_back(turns_[turn].ms / summarize(samples_ms.subspan(begin, end - begin)).median_ms);
     }
-    return samples_.statistics().median_ms;
+    return summarize(shares).median_ms;
   }
 
  private:
@@ -90,16 +96,31 @@ class Plain {
     }
   }
 
-  void take_samples() {
-    const Samples more = sampler_.measure(plain_phase(variant_), settings_);
-    samples_.milliseconds.insert(samples_.milliseconds.end(), more.milliseconds.begin(), more.milliseconds.end());
+  [[nodiscard]] std::vector<double> take_samples() {
+    return sampler_.measure(plain_phase(variant_), settings_).milliseconds;
   }
+
+  [[nodiscard]] std::vector<double> samples_behind() {
+    const Stopwatch behind;
+    std::vector<double> samples_ms;
+    while (samples_ms.empty() || (samples_ms.size() < kEnough && behind.seconds() < kBehindSeconds)) {
+      const std::vector<double> more = take_samples();
+      samples_ms.insert(samples_ms.end(), more.begin(), more.end());
+    }
+    return samples_ms;
+  }
+
+  struct Turn {
+    std::size_t phase_samples;  ///< taken before it
+    double ms;
+  };
 
   Sampler& sampler_;
   Settings settings_;
   std::unique_ptr<ceilings::TrafficWorkload> workload_;
   int variant_ = 0;
-  Samples samples_;
+  std::size_t phase_samples_ = 0;
+  std::vector<Turn> turns_;
   Stopwatch since_trial_;
   double spent_s_ = 0;
 };
@@ -117,19 +138,25 @@ BesidePlain measure_beside_plain(Session& session, const Phase& phase, std::size
       return nullptr;
     }
   };
+  BesidePlain found;
   if (context.device().is_cuda()) {
-    Samples samples = sampler.measure(phase);
+    found.samples = sampler.measure(phase);
     auto workload = make();
-    if (!workload) return {std::move(samples)};
-    return {std::move(samples), Plain(sampler, session.settings(), std::move(workload)).finish()};
+    if (!workload) return found;
+    found.plain_share = Plain(sampler, session.settings(), std::move(workload)).share_of(found.samples.milliseconds);
+    return found;
   }
   auto workload = make();
-  if (!workload) return {sampler.measure(phase)};
+  if (!workload) {
+    found.samples = sampler.measure(phase);
+    return found;
+  }
   Plain plain(sampler, session.settings(), std::move(workload));
   Phase in_turns = phase;
   in_turns.between = [&] { plain.take_turn(phase); };
-  Samples samples = sampler.measure(in_turns);
-  return {std::move(samples), plain.finish()};
+  found.samples = sampler.measure(in_turns);
+  found.plain_share = plain.share_of(found.samples.milliseconds);
+  return found;
 }
 
 }  // namespace warpmeter::harness

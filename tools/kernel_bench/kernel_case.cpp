@@ -106,7 +106,7 @@ void KernelCase::run(harness::Session& session, reports::Row& row) {
   harness::Work work{kernel.flops(problem), kernel.bytes(problem), kernel.compute_path(problem)};
   work.memory = kernel.traffic == primer::Traffic::read ? harness::MemoryRate::read : harness::MemoryRate::copy;
   const harness::Phase phase{call, {}, 2};
-  const auto [samples, plain_ms] =
+  const auto [samples, plain_share] =
       bound_by_memory(work, session.ceilings()) == true
           ? measure_beside_plain(session, phase, bytes_of(kernel.inputs(problem)), bytes_of(kernel.outputs(problem)))
           : harness::BesidePlain{session.sampler().measure(phase)};
@@ -115,8 +115,8 @@ void KernelCase::run(harness::Session& session, reports::Row& row) {
   if (auto warning = add_rates(figures, pass, median_ms, work, session.ceilings())) {
     session.warn(*warning + " (" + std::string(kernel.name) + ", " + describe(kernel, problem) + ")");
   }
-  figures.set(pass + "_plain_ms", plain_ms);
-  figures.set(pass + "_plain_share", plain_ms / median_ms);
+  figures.set(pass + "_plain_ms", plain_share * median_ms);
+  figures.set(pass + "_plain_share", plain_share);
   figures.set(pass + "_peak_mem_mib", static_cast<double>(session.allocator().stats().peak.allocated) / kMiB);
 }
 

@@ -18,6 +18,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 #include <net/if.h>
+#include <netdb.h>
 
 #include "kernels/collectives/control.hpp"
 #include "kernels/collectives/detail/host_communicator.hpp"
@@ -211,6 +212,15 @@ class GlooCommunicator final : public detail::HostCommunicator {
   std::uint64_t next_slot_ = 0;
 };
 
+/// Throws DeviceError where a host has no address. The library follows the answer of a look-up that failed, and may
+/// crash: it takes only -1 for a failure.
+void require_address(const std::string& host) {
+  addrinfo* found = nullptr;
+  const int failed = getaddrinfo(host.c_str(), nullptr, nullptr, &found);
+  if (failed != 0) throw DeviceError("gloo on " + host + ": " + gai_strerror(failed), false);
+  freeaddrinfo(found);
+}
+
 class GlooBackend final : public Backend {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "gloo"; }
@@ -233,6 +243,7 @@ class GlooBackend final : public Backend {
     } else {
       where.hostname = "127.0.0.1";
     }
+    if (where.iface.empty()) require_address(where.hostname);
     try {
       auto device = gloo::transport::tcp::CreateDevice(where);
       auto context = std::make_shared<Context>(ranks, std::move(device));

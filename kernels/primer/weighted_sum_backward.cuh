@@ -125,9 +125,8 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
 #pragma unroll
-  for (int i = 0; i < kPack<T>; ++i) {
+  for (int i = 0; i < kPack<T>; ++i)
     if (col + i < cols) partial[blockIdx.y * cols + col + i] = sums[i];
-  }
 }
 
 void run(const Problem& p, const Arguments& a, StreamView stream) {
@@ -136,9 +135,8 @@ void run(const Problem& p, const Arguments& a, StreamView stream) {
     auto* const partial = static_cast<float*>(a.workspace);
     const std::int64_t pieces = ceil_div(p.cols, kPack<T>);
     const auto threads = static_cast<unsigned>(std::min<std::int64_t>(ceil_div(pieces, 32) * 32, kThreads));
-    const std::int64_t across = ceil_div(pieces, threads);
-    const std::int64_t wanted =
-        std::clamp<std::int64_t>(multiprocessors(stream) * (kThreads / threads) / across, 1, kMostParts);
+    const std::int64_t across = ceil_div(pieces, threads), blocks = multiprocessors(stream) * (kThreads / threads);
+    const std::int64_t wanted = std::clamp<std::int64_t>(blocks / across, 1, kMostParts);
     const std::int64_t turns = ceil_div(p.rows, kUnroll);
     const auto parts = static_cast<unsigned>(ceil_div(turns, ceil_div(turns, wanted)));  // all have as many, about
     rows_kernel<T, whole()><<<dim3(grid_x(across), parts), threads, 0, handle(stream)>>>(

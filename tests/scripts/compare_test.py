@@ -2,6 +2,8 @@
 """scripts/compare as a process: pairs, verdicts, history, refusals, exit statuses, three kinds of output.
 
 WARPMETER_UPDATE_GOLDEN=1 writes the golden texts anew.
+
+Over 600 lines: every verdict and refusal stands here beside the others, on one set of helpers and golden texts.
 """
 
 import json

@@ -36,7 +36,7 @@ void run(const Problem& p, const Arguments& a) {
     const bool past_cache = cpu_tools::exceeds_cache(bytes);
     for_parts(n, 64, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
       write_row(y + begin, end - begin, past_cache,
-                [&](std::int64_t i, std::int64_t count) { return load_some(x + begin + i, count) + kConstant; });
+                [&](auto elements) WM_INLINE_LAMBDA { return elements.load(x + begin) + kConstant; });
     });
   });
 }

@@ -58,7 +58,7 @@ void run(const Problem& p, const Arguments& a) {
     // A row of x as fp32, as the tiles read it.
     const auto row_of_x = [&](std::int64_t batch, std::int64_t row, float* out) {
       const T* const x = a.input<T>(0) + (batch * p.rows + row) * p.inner;
-      write_row(out, p.inner, false, [&](std::int64_t i, std::int64_t count) { return load_some(x + i, count); });
+      write_row(out, p.inner, false, [&](Run run) { return run.load(x); });
     };
     cpu_matmul(p, row_of_x, a.input<T>(1), a.output<T>(0), static_cast<float*>(a.workspace));
   });

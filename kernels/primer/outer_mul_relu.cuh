@@ -46,8 +46,8 @@ void run(const Problem& p, const Arguments& a) {
         Vec factors[kMost];
         for (std::int64_t r = 0; r < kMost; ++r) factors[r] = broadcast(to_float(y[row + (r < rows ? r : 0)]));
         write_rows<kMost>(z + row * p.cols, rows, p.cols, p.cols, past_cache,
-                          [&](std::int64_t i, std::int64_t count, Vec(&v)[kMost]) WM_INLINE_LAMBDA {
-                            const Vec values = load_some(x + i, count);
+                          [&](auto elements, Vec(&v)[kMost]) WM_INLINE_LAMBDA {
+                            const Vec values = elements.load(x);
                             for (int r = 0; r < kMost; ++r) v[r] = max(values * factors[r], Vec{});
                           });
       }

@@ -43,9 +43,9 @@ void run(const Problem& p, const Arguments& a) {
         const T* const x = a.input<T>(0) + row * p.cols;
         const T* const dz = a.input<T>(2) + row * p.cols;
         const float factor = to_float(y[row]);
-        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache, [&](std::int64_t i, std::int64_t count) {
-          const Vec gradient = load_some(dz + i, count) * factor;
-          return load_some(x + i, count) * factor > Vec{} ? gradient : Vec{};
+        write_row(a.output<T>(0) + row * p.cols, p.cols, past_cache, [&](auto elements) WM_INLINE_LAMBDA {
+          const Vec gradient = elements.load(dz) * factor;
+          return elements.load(x) * factor > Vec{} ? gradient : Vec{};
         });
       }
     });

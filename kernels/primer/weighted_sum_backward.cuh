@@ -9,6 +9,10 @@
 //   bound  memory: x is read once, dx is written once
 #include "kernels/primer/kernel_file.hpp"
 
+#if WM_PRIMER_CPU
+#include "kernels/primer/detail/cpu_weighted_sum.hpp"
+#endif
+
 namespace warpmeter::primer::weighted_sum_backward::WM_PRIMER_PART {
 
 constexpr std::int64_t kMostParts = 1024;  // of the rows: what the workspace has room for
@@ -59,30 +63,19 @@ void run(const Problem& p, const Arguments& a) {
     const bool past_cache = cpu_tools::exceeds_cache(bytes);
     const std::int64_t part_rows = rows_of_part(p.rows), parts = (p.rows + part_rows - 1) / part_rows;
     for_parts(parts, 1, static_cast<double>(bytes), [&](std::int64_t begin, std::int64_t end) {
-      constexpr int kRows = 4;  // together: a partial sum is loaded and stored once for them
-      for (std::int64_t row = begin * part_rows; row < end * part_rows && row < p.rows; row += kRows) {
-        const bool first = row % part_rows == 0;
-        const std::int64_t rows = p.rows - row < kRows ? p.rows - row : kRows;
-        float* const sums = partial + row / part_rows * p.cols;
-        Vec factors[kRows] = {};
-        for (int r = 0; r < rows; ++r) factors[r] = broadcast(to_float(g[row + r]));
-        const auto piece = [&](std::int64_t i, std::int64_t count, Vec(&v)[kRows]) {
-          Vec sum = first ? Vec{} : load_some(sums + i, count);
-          for (int r = 0; r < kRows && r < rows; ++r) {
-            sum = fma(load_some(x + (row + r) * p.cols + i, count), factors[r], sum);
-            v[r] = load_some(w + i, count) * factors[r];
-          }
-          count == kWidth ? store(sums + i, sum) : store_partial(sums + i, sum, count);
-        };
-        write_rows<kRows>(a.output<T>(0) + row * p.cols, rows, p.cols, p.cols, past_cache, piece);
+      for (std::int64_t row = begin * part_rows; row < end * part_rows && row < p.rows; row += kGradientRows) {
+        const std::int64_t rows = p.rows - row < kGradientRows ? p.rows - row : kGradientRows, at = row * p.cols;
+        const GradientRows<T> gradients(x + at, p.cols, w, g + row, rows, partial + row / part_rows * p.cols,
+                                        row % part_rows == 0);
+        write_rows<kGradientRows>(a.output<T>(0) + at, rows, p.cols, p.cols, past_cache, gradients);
       }
     });
     for_parts(p.cols, 64, static_cast<double>(parts * p.cols * sizeof(float)),
               [&](std::int64_t begin, std::int64_t end) {
-                write_row(a.output<T>(1) + begin, end - begin, false, [&](std::int64_t i, std::int64_t count) {
+                write_row(a.output<T>(1) + begin, end - begin, false, [&](Run run) {
                   Vec sum{};
                   for (std::int64_t part = 0; part < parts; ++part)
-                    sum = sum + load_some(partial + part * p.cols + begin + i, count);
+                    sum = sum + run.load(partial + part * p.cols + begin);
                   return sum;
                 });
               });

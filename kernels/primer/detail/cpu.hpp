@@ -88,11 +88,40 @@ WM_INLINE UintVec round_result(Vec v) {
 #endif
 }
 
+/// The upper halves of every second number's lane and of those between, in their order.
+WM_INLINE UintVec join_upper(UintVec even, UintVec odd) {
+#if defined(WM_ISA_avx2)  // one instruction less than a mask and an or
+  return bit_cast_vec<UintVec>(_mm256_blend_epi16(bit_cast_vec<__m256i>(even >> 16), bit_cast_vec<__m256i>(odd), 0xAA));
+#else
+  return (odd & 0xFFFF0000u) | (even >> 16);
+#endif
+}
+
 /// Every second number, and those between, as bf16. What lies halfway between two of them, to one in 2^16 numbers that
 /// are themselves off by more, goes away from zero: to even would be four instructions more.
 WM_INLINE UintVec join_pairs(Vec even, Vec odd) {
-  return ((bit_cast_vec<UintVec>(odd) + 0x8000u) & 0xFFFF0000u) | ((bit_cast_vec<UintVec>(even) + 0x8000u) >> 16);
+  return join_upper(bit_cast_vec<UintVec>(even) + 0x8000u, bit_cast_vec<UintVec>(odd) + 0x8000u);
 }
+
+/// Which elements a kernel computes in a vector: `count` from i on, further lanes 0.
+struct Run {
+  std::int64_t i, count;
+  template <class T>
+  [[nodiscard]] WM_INLINE Vec load(const T* p) const {
+    return load_some(p + i, count);
+  }
+};
+
+/// Or every second one, the first at i + kOdd, of bf16.
+template <int kOdd>
+struct EverySecond {
+  std::int64_t i;
+  [[nodiscard]] WM_INLINE Vec load(const Bf16* p) const {
+    Vec v[2];
+    widen_pairs(p + i, v);
+    return v[kOdd];
+  }
+};
 
 /// The bits of a vector of fp32 or of two of 16 bits. They are put together in registers: two halves stored and the
 /// whole loaded again would wait for the stores.
@@ -170,6 +199,15 @@ constexpr std::int64_t kTogether = 0;
 constexpr std::int64_t kTogether = 512;
 #endif
 
+/// Whether f of write_rows is asked for every second element of T.
+#if defined(WM_ISA_avx512)  // the order is there in one instruction, and back in one
+template <class T>
+inline constexpr bool kByPairs = false;
+#else
+template <class T>
+inline constexpr bool kByPairs = std::is_same_v<T, Bf16>;
+#endif
+
 /// Copies kTogether bytes past the cache.
 WM_INLINE void stream_together(void* to, const void* from) {
   for (std::int64_t at = 0; at < kTogether; at += static_cast<std::int64_t>(sizeof(UintVec))) {
@@ -179,9 +217,10 @@ WM_INLINE void stream_together(void* to, const void* from) {
   }
 }
 
-/// Writes [0, n) of `rows` rows, at most kRows, `stride` elements apart: f(i, count, v) puts the elements from i on of
-/// row r, of which `count` are stored, into v[r]; where bf16 has f.has_pairs(i), f.pairs(i, even, odd) puts two vectors
-/// of every second element. They go past the cache where all rows begin alike.
+/// Writes [0, n) of `rows` rows, at most kRows, `stride` elements apart: f(run, v) puts the run's elements of row r
+/// into v[r]. Of bf16, where f takes EverySecond as well, or has f.pairs(i, even, odd) and f.has_pairs(i) says so, two
+/// vectors of every second element are asked for: they need not change lanes. The rows go past the cache where all
+/// begin alike.
 template <int kRows, class T, class F>
 WM_INLINE void write_rows(T* y, std::int64_t rows, std::int64_t stride, std::int64_t n, bool past_cache, F&& f) {
   std::int64_t i = 0;
@@ -189,7 +228,7 @@ WM_INLINE void write_rows(T* y, std::int64_t rows, std::int64_t stride, std::int
     while (i < end) {
       const std::int64_t count = end - i < kWidth ? end - i : kWidth;
       Vec v[kRows] = {};
-      f(i, count, v);
+      f(Run{i, count}, v);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         if (r < rows) store_partial(y + r * stride + i, v[r], count);
@@ -197,38 +236,49 @@ WM_INLINE void write_rows(T* y, std::int64_t rows, std::int64_t stride, std::int
       i += count;
     }
   };
-  // The elements up to `end`, into rows that are `apart` elements from one another, from to + i - origin on.
-  const auto by_vectors = [&](std::int64_t end, T* to, std::int64_t apart, std::int64_t origin, bool past)
-                              WM_INLINE_LAMBDA {
-                                for (; i + kStreamed<T> <= end; i += kStreamed<T>) {
-                                  T* const at = to + (i - origin);
-                                  if constexpr (std::is_same_v<T, Bf16> && requires { f.has_pairs(i); }) {
-                                    if (f.has_pairs(i)) {
-                                      Vec even[kRows] = {}, odd[kRows] = {};
-                                      f.pairs(i, even, odd);
+  // Whole vectors up to `end`, to rows that are `apart` elements from one another, from to + i - origin on.
+  const auto whole = [&](std::int64_t end, T* to, std::int64_t apart, std::int64_t origin, bool past) WM_INLINE_LAMBDA {
+    for (; i + kStreamed<T> <= end; i += kStreamed<T>) {
+      T* const at = to + (i - origin);
+      constexpr int kParts = kStreamed<T> / kWidth;
+      Vec of_part[2][kRows] = {};
+      bool pairs = false;
+      if constexpr (std::is_same_v<T, Bf16> && requires { f.has_pairs(i); }) {
+        pairs = f.has_pairs(i);
+        if (pairs) f.pairs(i, of_part[0], of_part[1]);
+      }
+      if constexpr (kByPairs<T>) {
+        if constexpr (requires { f(EverySecond<1>{i}, of_part[1]); }) {
+          f(EverySecond<0>{i}, of_part[0]);
+          f(EverySecond<1>{i}, of_part[1]);
 #pragma GCC unroll 8
-                                      for (int r = 0; r < kRows; ++r) {
-                                        if (r >= rows) break;
-                                        store_bits(at + r * apart, join_pairs(even[r], odd[r]), past);
-                                      }
-                                      continue;
-                                    }
-                                  }
-                                  constexpr int kParts = kStreamed<T> / kWidth;
-                                  Vec of_part[kParts][kRows] = {};
-#pragma GCC unroll 2
-                                  for (int part = 0; part < kParts; ++part)
-                                    f(i + part * kWidth, std::int64_t{kWidth}, of_part[part]);
+          for (int r = 0; r < kRows; ++r) {
+            if (r >= rows) break;
+            store_bits(at + r * apart, join_upper(round_result(of_part[0][r]), round_result(of_part[1][r])), past);
+          }
+          continue;
+        }
+      }
+      if (pairs) {
 #pragma GCC unroll 8
-                                  for (int r = 0; r < kRows; ++r) {
-                                    if (r >= rows) break;
-                                    Vec v[kParts];
+        for (int r = 0; r < kRows; ++r) {
+          if (r >= rows) break;
+          store_bits(at + r * apart, join_pairs(of_part[0][r], of_part[1][r]), past);
+        }
+        continue;
+      }
 #pragma GCC unroll 2
-                                    for (int part = 0; part < kParts; ++part) v[part] = of_part[part][r];
-                                    store_streamed(at + r * apart, v, past);
-                                  }
-                                }
-                              };
+      for (int part = 0; part < kParts; ++part) f(Run{i + part * kWidth, kWidth}, of_part[part]);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        if (r >= rows) break;
+        Vec v[kParts];
+#pragma GCC unroll 2
+        for (int part = 0; part < kParts; ++part) v[part] = of_part[part][r];
+        store_streamed(at + r * apart, v, past);
+      }
+    }
+  };
   past_cache = past_cache && (rows == 1 || stride % kStreamed<T> == 0);
   if (past_cache) some(unaligned(y) < n ? unaligned(y) : n);
   if constexpr (kRows > 1 && kTogether > 0) {
@@ -236,19 +286,20 @@ WM_INLINE void write_rows(T* y, std::int64_t rows, std::int64_t stride, std::int
     while (past_cache && n - i >= kPiece) {
       alignas(64) T together[kRows][kPiece];
       const std::int64_t first = i;
-      by_vectors(first + kPiece, together[0], kPiece, first, false);
+      whole(first + kPiece, together[0], kPiece, first, false);
       for (int r = 0; r < kRows && r < rows; ++r) stream_together(y + r * stride + first, together[r]);
     }
   }
-  by_vectors(n, y, stride, 0, past_cache);
+  whole(n, y, stride, 0, past_cache);
   some(n);
 }
 
-/// Writes y[0, n): f(i, count) gives the elements from i on, of which `count` are stored.
+/// Writes y[0, n): f(run) gives the run's elements; of bf16 f(every_second) as well, where f takes that.
 template <class T, class F>
 WM_INLINE void write_row(T* y, std::int64_t n, bool past_cache, F&& f) {
-  write_rows<1>(y, 1, 0, n, past_cache,
-                [&](std::int64_t i, std::int64_t count, Vec(&v)[1]) WM_INLINE_LAMBDA { v[0] = f(i, count); });
+  const auto of_row = [&](auto elements, Vec(&v)[1])
+                          WM_INLINE_LAMBDA -> decltype(f(elements), void()) { v[0] = f(elements); };
+  write_rows<1>(y, 1, 0, n, past_cache, of_row);
 }
 
 /// What was written past the cache is ordered before what follows.

@@ -46,7 +46,8 @@ class Convolution {
   }
 
   /// Sums at i, i + 1, ...
-  WM_INLINE void operator()(std::int64_t i, std::int64_t /*count*/, Vec (&sums)[kRowsAtOnce]) const {
+  WM_INLINE void operator()(Run run, Vec (&sums)[kRowsAtOnce]) const {
+    const std::int64_t i = run.i;
     if (is_3x3() && p_.cols - i >= 2 * kWidth) {
 #pragma GCC unroll 8
       for (int line = 0; line < kMost; ++line) {

@@ -64,7 +64,7 @@ void cpu_matmul(const Problem& p, FillRow&& fill_row, const T* y, T* z, float* w
         for (std::int64_t i = 0; i < rows; ++i) {
           T* const out = z + (batch * p.rows + block * kRows + i) * p.cols + first_col + col;
           write_row(out, cols - col < kPanelCols ? cols - col : std::int64_t{kPanelCols}, false,
-                    [&](std::int64_t j, std::int64_t) { return load(sums + i * kPanelCols + j); });
+                    [&](Run run) { return load(sums + i * kPanelCols + run.i); });
         }
       }
     }

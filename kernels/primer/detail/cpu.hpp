@@ -284,10 +284,10 @@ WM_INLINE void write_rows(T* y, std::int64_t rows, std::int64_t stride, std::int
   if constexpr (kRows > 1 && kTogether > 0) {
     constexpr std::int64_t kPiece = kTogether / static_cast<std::int64_t>(sizeof(T));
     while (past_cache && n - i >= kPiece) {
-      alignas(64) T together[kRows][kPiece];
+      alignas(64) T together[kRows * kPiece];
       const std::int64_t first = i;
-      whole(first + kPiece, together[0], kPiece, first, false);
-      for (int r = 0; r < kRows && r < rows; ++r) stream_together(y + r * stride + first, together[r]);
+      whole(first + kPiece, together, kPiece, first, false);
+      for (int r = 0; r < kRows && r < rows; ++r) stream_together(y + r * stride + first, together + r * kPiece);
     }
   }
   whole(n, y, stride, 0, past_cache);

@@ -199,14 +199,14 @@ constexpr std::int64_t kTogether = 0;
 constexpr std::int64_t kTogether = 512;
 #endif
 
-/// Whether f of write_rows is asked for every second element of T.
-#if defined(WM_ISA_avx512)  // the order is there in one instruction, and back in one
-template <class T>
-inline constexpr bool kByPairs = false;
-#else
-template <class T>
-inline constexpr bool kByPairs = std::is_same_v<T, Bf16>;
+/// Whether F of write_rows is asked for every second element of T.
+template <int kRows, class T, class F>
+consteval bool by_pairs() {
+#if !defined(WM_ISA_avx512)  // there the order takes one instruction, and back one
+  if constexpr (std::is_same_v<T, Bf16>) return std::is_invocable_v<F, EverySecond<1>, Vec(&)[kRows]>;
 #endif
+  return false;
+}
 
 /// Copies kTogether bytes past the cache.
 WM_INLINE void stream_together(void* to, const void* from) {
@@ -236,46 +236,44 @@ WM_INLINE void write_rows(T* y, std::int64_t rows, std::int64_t stride, std::int
       i += count;
     }
   };
+  // Calls g(r) for each row.
+  const auto each_row = [&](auto&& g) WM_INLINE_LAMBDA {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= rows) break;
+      g(r);
+    }
+  };
   // Whole vectors up to `end`, to rows that are `apart` elements from one another, from to + i - origin on.
   const auto whole = [&](std::int64_t end, T* to, std::int64_t apart, std::int64_t origin, bool past) WM_INLINE_LAMBDA {
     for (; i + kStreamed<T> <= end; i += kStreamed<T>) {
       T* const at = to + (i - origin);
       constexpr int kParts = kStreamed<T> / kWidth;
-      Vec of_part[2][kRows] = {};
-      bool pairs = false;
+      Vec of_part[kParts][kRows] = {};
       if constexpr (std::is_same_v<T, Bf16> && requires { f.has_pairs(i); }) {
-        pairs = f.has_pairs(i);
-        if (pairs) f.pairs(i, of_part[0], of_part[1]);
-      }
-      if constexpr (kByPairs<T>) {
-        if constexpr (requires { f(EverySecond<1>{i}, of_part[1]); }) {
-          f(EverySecond<0>{i}, of_part[0]);
-          f(EverySecond<1>{i}, of_part[1]);
-#pragma GCC unroll 8
-          for (int r = 0; r < kRows; ++r) {
-            if (r >= rows) break;
-            store_bits(at + r * apart, join_upper(round_result(of_part[0][r]), round_result(of_part[1][r])), past);
-          }
+        if (f.has_pairs(i)) {
+          f.pairs(i, of_part[0], of_part[1]);
+          each_row([&](int r) WM_INLINE_LAMBDA {
+            store_bits(at + r * apart, join_pairs(of_part[0][r], of_part[1][r]), past);
+          });
           continue;
         }
       }
-      if (pairs) {
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
-          if (r >= rows) break;
-          store_bits(at + r * apart, join_pairs(of_part[0][r], of_part[1][r]), past);
-        }
-        continue;
-      }
+      if constexpr (by_pairs<kRows, T, F>()) {
+        f(EverySecond<0>{i}, of_part[0]);
+        f(EverySecond<1>{i}, of_part[1]);
+        each_row([&](int r) WM_INLINE_LAMBDA {
+          store_bits(at + r * apart, join_upper(round_result(of_part[0][r]), round_result(of_part[1][r])), past);
+        });
+      } else {
 #pragma GCC unroll 2
-      for (int part = 0; part < kParts; ++part) f(Run{i + part * kWidth, kWidth}, of_part[part]);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        if (r >= rows) break;
-        Vec v[kParts];
+        for (int part = 0; part < kParts; ++part) f(Run{i + part * kWidth, kWidth}, of_part[part]);
+        each_row([&](int r) WM_INLINE_LAMBDA {
+          Vec v[kParts];
 #pragma GCC unroll 2
-        for (int part = 0; part < kParts; ++part) v[part] = of_part[part][r];
-        store_streamed(at + r * apart, v, past);
+          for (int part = 0; part < kParts; ++part) v[part] = of_part[part][r];
+          store_streamed(at + r * apart, v, past);
+        });
       }
     }
   };
